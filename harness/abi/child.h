@@ -1,0 +1,100 @@
+// Runs an engine in a child process: time-out, memory limit, crash and output captured, guard
+// pages, poison, inputs checked. What comes back is data, or a reason why not.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "harness/abi/assay_engine.h"
+#include "harness/store/trace.h"
+#include "harness/units/status.h"
+
+namespace assay::abi {
+
+// A tensor to hand to an engine; the bytes are copied into guarded memory in the child.
+struct HostTensor {
+  std::string name;
+  int rank = -1;
+  DType dtype = DType::kF32;
+  std::vector<int64_t> shape;
+  const std::byte* data = nullptr;
+  uint64_t bytes = 0;
+};
+
+struct OpCall {
+  int rank = 0;
+  std::string tap;
+  std::vector<HostTensor> inputs;
+  HostTensor output;  // data unused: memory is made in the child
+};
+struct RunCall {
+  std::string scope;
+  int64_t layer = -1;
+  std::vector<int32_t> tokens;
+  int64_t first_position = 0;
+  std::vector<HostTensor> inputs;
+};
+struct ReduceCall {
+  std::string tap;
+  std::vector<HostTensor> inputs;
+  HostTensor output;
+};
+
+// All that one cell asks of an engine, in this order.
+struct Script {
+  // nullptr: `library` is opened in the child and asked.
+  const assay_engine* engine = nullptr;
+  std::string library;
+
+  // assay_open's members.
+  std::string config_json, tier, kernel, method, layout, act, reduce, routing, options, plan;
+  int tp = 1, attn_tp = 1, pools = 1, threads = 1;
+
+  int64_t load_layer = -1;
+  std::vector<HostTensor> tensors;           // the checkpoint's, whole, for every rank's load
+  // Which components to read back, by rank; empty: none.
+  std::vector<ShardKey> exports;
+  std::vector<OpCall> ops;
+  std::vector<RunCall> runs;                 // one a step
+  std::vector<ReduceCall> reduces;
+
+  int64_t time_limit_ms = 20000;
+  int64_t memory_limit_bytes = 0;            // address space beyond what the parent has; 0: none
+};
+
+enum class Phase { kStart, kOpen, kLoad, kExport, kRun, kDone };
+std::string_view NameOf(Phase phase);
+
+enum class Ending {
+  kFinished,      // every call answered ASSAY_OK
+  kUnsupported,   // a call answered ASSAY_UNSUPPORTED; error says what
+  kRefused,       // ASSAY_REFUSED
+  kFailed,        // ASSAY_FAILED or an unknown status
+  kCrashed,       // died of a signal or called exit
+  kTimedOut,
+  kOutOfMemory,   // an allocation of the harness in the child failed, or the limit was hit
+  kDirty,         // it answered, but broke a rule: wrote beside a buffer, changed an input, left
+                  // output unwritten, gave other outputs under another poison
+  kInfra,         // fork or memory for the transfer failed
+};
+
+struct Outcome {
+  Ending ending = Ending::kInfra;
+  Phase phase = Phase::kStart;
+  int signal = 0;
+  std::string message;     // one line
+  assay_error error{};     // as the engine filled it
+  std::string output;      // what it wrote to stdout and stderr, the first 64 KiB
+  std::string engine_name, engine_revision, describe_json;
+  EngineTrace trace;       // of the first pass (poison NaN); complete where kFinished or kDirty
+  double ms = 0;
+};
+
+// Forks, runs the script twice (scratch and outputs poisoned with NaN, then with 1e4) and compares
+// the passes bit for bit. The parent must be single-threaded.
+Outcome RunInChild(const Script& script);
+
+}  // namespace assay::abi

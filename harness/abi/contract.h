@@ -1,0 +1,60 @@
+// What an engine promises numerically (numerics.md §1.4). Data, not code: an engine states it as
+// JSON in describe(); one without source gets it written for it. contract.md documents the keys.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "harness/units/dtype.h"
+#include "harness/units/status.h"
+
+namespace assay {
+
+struct Contract {
+  std::string name;
+
+  // Type to which each op's output is rounded (nearest, ties to even). Looked up by op path
+  // ("moe.down", "attn.q": a tap without layer and expert), then by class ("linear", "partial",
+  // "norm", "rope", "act", "scores", "ctx", "router", "reduce", "residual", "embed", "logits",
+  // "combine"), then "default".
+  std::map<std::string, DType, std::less<>> rounding;
+  DType RoundingOf(std::string_view op_path, std::string_view op_class) const;
+
+  DType accumulator = DType::kF32;
+  // Independent fp32 accumulators of a dot product if a kernel does not state its own; 0: none
+  // declared, the depth is the number of terms.
+  int lanes = 0;
+  // Further roundings of a product chain (scale products, conversions).
+  int extra = 0;
+  // Type that a quantised weight takes before the product; F64: exact.
+  DType dequant = DType::kF64;
+  // Type of the cos/sin table and of softmax probabilities as they enter the next product.
+  DType rope_table = DType::kF32;
+  DType probs = DType::kF32;
+  // Errors of functions in units in the last place of the accumulator type.
+  double exp_ulp = 1, rsqrt_ulp = 1, sin_ulp = 1, sigmoid_ulp = 2, div_ulp = 0.5;
+  bool daz = false, ftz = false;
+  std::string act = "a16";
+  std::string reduce_order = "sequential";
+  DType reduce_wire = DType::kF32;
+  std::string arithmetic_class;
+  // MLA: whether decode takes the absorbed form.
+  bool mla_absorbed = false;
+
+  // No rounding anywhere: what the float64 goldens were computed with.
+  static Contract Exact();
+  bool is_exact() const;
+};
+
+Result<Contract> ParseContract(std::string_view json);
+std::string PrintContract(const Contract& contract);  // canonical JSON
+
+// Rounds to nearest, ties to even, in the given floating type; overflow to infinity, subnormals
+// kept. Identity for F64.
+double RoundTo(double value, DType dtype);
+// Unit roundoff of a floating type: 2^-53, 2^-24, 2^-11, 2^-8, and half its smallest subnormal.
+double UnitRoundoff(DType dtype);
+double HalfSmallestSubnormal(DType dtype);
+
+}  // namespace assay

@@ -1,0 +1,106 @@
+// A cell's result, as interfaces.md §3 lays it down, and its JSON.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "harness/units/status.h"
+
+namespace assay {
+
+enum class Verdict { kPass, kFail, kRefused, kMistrusted, kSkipped, kNotExecuted, kInfra };
+std::string_view NameOf(Verdict verdict);  // "PASS", "FAIL", ...
+std::optional<Verdict> VerdictFromName(std::string_view name);
+
+struct ToleranceFacts {  // of the worst element's op
+  std::string u_acc;     // "2^-24"
+  double depth = 0, c = 0;
+  std::vector<std::string> terms;  // "acc", "out", "exp", "wire", "propagated"
+};
+
+struct Metrics {
+  // Of the cell's last tap. NaN and infinities are written as strings; nullopt: not computed.
+  std::optional<double> cosine, rel_l2, max_abs, max_ratio, kld, kld_stderr, top1;
+  // Error of the kernel over error of a plain evaluation at its precision; Σ|terms| / |Σ terms| of
+  // the worst element.
+  std::optional<double> three_way, condition;
+  std::optional<int64_t> ambiguous;
+  std::optional<double> noise_floor;
+  std::optional<ToleranceFacts> tolerance;
+};
+
+struct Signature {
+  std::string id;  // closed list: harness/locate/signatures.md
+  std::string text, evidence;
+};
+
+struct Divergence {
+  std::optional<int64_t> layer;
+  std::string op;        // "down"
+  std::string tap;
+  std::string cls;       // loader, layout, kernel, collective, selection, router, environment
+  std::optional<int64_t> rank, expert;
+  std::string tensor;    // component; empty: null
+  std::string unit;      // element, group, word, row, expert; empty: null
+  std::vector<int64_t> index, local_index;
+  std::optional<double> expected, got;
+  std::vector<std::string> bits;  // expected, got
+  std::vector<std::string> propagated;  // taps
+  Signature signature;
+  std::vector<std::string> cleared;  // what substitution cleared: "loader", "kernel", ...
+};
+
+struct OpRow {
+  std::string tap;  // with "@r1" where it is a rank's
+  int step = 0;
+  std::optional<double> local, accumulated, cosine, rel_l2;
+};
+
+struct Executed {
+  std::string kernel, tier, how, layout, act, engine;
+  int64_t tp = 0, threads = 0;
+  std::vector<int64_t> ranks_differ;
+};
+
+struct CellResult {
+  std::string problem;  // canonical
+  std::string model_hash;
+  Verdict verdict = Verdict::kInfra;
+  std::string reason;
+  std::optional<Executed> executed;
+  std::string mode;  // "exact", "bounded", "bitwise"; empty: null
+  Metrics metrics;
+  std::vector<Divergence> divergences;
+  std::vector<OpRow> ops;
+  double ms = 0;
+  int attempts = 1;
+  std::string repro;
+  std::string engine_output;  // what the engine printed, cut; empty: left out
+};
+
+struct RunHeader {
+  std::string run_id, revision, selection, machine_json, engines_json;
+  bool dirty = false;
+  int64_t seed = 1;
+};
+
+struct Totals {
+  int64_t registered = 0, collected = 0, executed = 0;  // executed: PASS, FAIL, MISTRUSTED
+  int64_t pass = 0, fail = 0, refused = 0, mistrusted = 0, skipped = 0, not_executed = 0, infra = 0;
+  void Add(Verdict verdict);
+  // collected = executed + refused + skipped + not_executed + infra
+  bool adds_up() const;
+};
+
+std::string ToJson(const CellResult& cell);  // one line
+Result<CellResult> CellFromJson(std::string_view line, std::string_view where);
+std::string ToJson(const RunHeader& header);
+std::string SummaryJson(const Totals& totals, double seconds);
+
+// Exit code of a run (interfaces.md §1): 0, 1 or 125.
+int ExitCode(const Totals& totals, bool requirement_unmet);
+
+}  // namespace assay

@@ -1,0 +1,81 @@
+// The table of kernels. One row a kernel: the row generates its test, its benchmark and its matrix
+// cells, and the dispatcher takes kernels from here and from nowhere else. A tier's rows live in
+// kernels/cpu/<tier>/; this header holds no code, so that nothing compiled for a higher tier can
+// leak into a lower one.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace assay::kernels {
+
+enum class Tier { kScalar, kAvx2 };
+std::string_view NameOf(Tier tier);
+
+enum class OpKind { kLinear, kRmsNorm, kRope, kScores, kContext, kSwiGlu, kRouter, kAdd, kCombine };
+std::string_view NameOf(OpKind op);
+
+// Weight of one linear op on one rank, in the kernel's layout.
+struct WeightView {
+  std::string_view layout;        // tag; a kernel given another than its own is refused
+  int64_t n = 0, k = 0;           // logical rows and columns of this matrix
+  const std::byte* codes = nullptr;
+  const std::byte* scales = nullptr;  // as the layout says; nullptr if none
+  int64_t group = 0;              // elements along k per scale; 0: none
+};
+
+// y[m, n] = x[m, k] Wᵀ, fp32 accumulation. x is bf16 (uint16_t bits), row stride k. y is fp32 with
+// row stride y_stride: rounding to the contract's type is the caller's. Rows [n_begin, n_end) only,
+// which are multiples of the row's `row_tile` but for the end: threads split here.
+using LinearFn = void (*)(const WeightView& w, const uint16_t* x, int64_t m, int64_t n_begin,
+                          int64_t n_end, float* y, int64_t y_stride);
+
+struct LinearKernel {
+  std::string_view name;    // "linear_bf16_row_avx2": op, method, layout, tier
+  std::string_view method;  // "bf16", "ct-int4-g32"
+  Tier tier;
+  std::string_view layout;  // the tag it takes
+  std::string_view act;     // "a16"
+  int lanes;                // independent fp32 accumulators of one output (L·U)
+  int extra;                // further roundings on a term's way (scale products)
+  std::string_view arithmetic_class;  // members agree bit for bit
+  int64_t row_tile;         // a thread's rows are multiples of this
+  LinearFn run;
+};
+
+// The other ops of a decoder; fp32 in and out, the caller rounds. One table a tier.
+struct ElementwiseKernels {
+  Tier tier;
+  // y = x·rsqrt(mean(x²) + eps)·w for each of `rows` rows of n; w is bf16.
+  void (*rms_norm)(const float* x, const uint16_t* w, float eps, int64_t rows, int64_t n, float* y);
+  // y = silu(gate)·up
+  void (*swiglu)(const float* gate, const float* up, int64_t count, float* y);
+  // Rotates pairs of x [heads·dim] in place by cos, sin [dim/2]: half layout pairs (i, i + dim/2),
+  // interleaved pairs (2i, 2i + 1).
+  void (*rope)(float* x, int64_t heads, int64_t head_stride, int64_t dim, const float* cos,
+               const float* sin, bool interleaved);
+  // scores[j] = scale·Σ q[i]·k[j·k_stride + i], j in [0, keys)
+  void (*scores)(const float* q, const float* k, int64_t dim, int64_t k_stride, int64_t keys,
+                 float scale, float* scores);
+  // ctx[i] = Σ_j softmax(scores)[j]·v[j·v_stride + i]; scores are overwritten.
+  void (*context)(float* scores, const float* v, int64_t dim, int64_t v_stride, int64_t keys,
+                  float* ctx);
+  void (*add)(const float* a, const float* b, int64_t count, float* y);
+  // y += w·x
+  void (*axpy)(float w, const float* x, int64_t count, float* y);
+  // y = 1 / (1 + exp(-x))
+  void (*sigmoid)(const float* x, int64_t count, float* y);
+  int lanes;  // of each reduction
+  double exp_ulp, rsqrt_ulp, sigmoid_ulp;  // stated errors of its functions, checked in its test
+};
+
+// All rows compiled into this binary, whatever the host can run.
+std::span<const LinearKernel> LinearKernels();
+const ElementwiseKernels* Elementwise(Tier tier);
+// What the host can run: CPUID and XGETBV, cut by the environment variable ASSAY_FAKE_TIERS (a
+// comma list) so that the absence of a tier can be tested. A list can only take away.
+bool HostHas(Tier tier);
+
+}  // namespace assay::kernels

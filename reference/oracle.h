@@ -1,0 +1,166 @@
+// The oracle: scalar, double precision, written from formats.md and models.md. It knows a model as
+// a graph of ops, each with a named output (a tap). It evaluates the whole chain (golden, accumulated
+// error) and any single op on inputs that somebody else computed (local error), on the whole tensor
+// or on what one rank holds. It shares no line with kernels/ and slices by its own rules.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "harness/abi/contract.h"
+#include "harness/checkpoint/model_config.h"
+#include "harness/checkpoint/tensor_source.h"
+#include "harness/units/status.h"
+#include "reference/tensor.h"
+
+namespace assay::reference {
+
+enum class Op {
+  kEmbed,          // tokens -> [T, H]
+  kRmsNorm,        // x -> x·rsqrt(mean x² + eps)·w over the full row
+  kHeadNorm,       // the same per head: QK norm
+  kLinear,         // x [, ids] -> x Wᵀ (+ b). With an expert: rows = tokens routed to it
+  kRope,           // q or k, rotated; kv_a's rope part for MLA's k_rot
+  kScores,         // q_rot, k_rot (MLA: + kv_b) -> [T, heads, keys], masked ones are -inf
+  kContext,        // scores, v (MLA: kv_b) -> softmax(scores)·v, [T, heads·v_dim]
+  kActivation,     // gate, up -> silu(gate)·up
+  kRouterScores,   // router logits -> sigmoid or softmax
+  kRouterIds,      // scores -> ids ascending, [T, top_k]
+  kRouterWeights,  // scores, ids -> weights in that order
+  kCombine,        // ids, weights, e{E}.down ... -> Σ w·down, [T, H]: moe.partial
+  kReduce,         // partial sums of the ranks -> their sum
+  kAdd,            // a, b -> a + b
+};
+
+// How a tap is spread over ranks.
+enum class Spread {
+  kReplicated,  // every rank has the same
+  kColumns,     // every rank has some columns (heads, intermediate, vocabulary)
+  kPartial,     // every rank has a summand of the whole
+};
+// Which degree cuts it.
+enum class Domain { kNone, kAttention, kTensor };
+
+struct Node {
+  std::string tap;       // "L1.moe.e5.down"
+  std::string path;      // "moe.down": without layer and expert
+  std::string op_class;  // contract.h's classes: "linear", "partial", "norm" ...
+  Op op = Op::kAdd;
+  int64_t layer = -1, expert = -1;
+  std::vector<std::string> inputs;  // taps; "tokens" for kEmbed
+  std::string weight;    // parameter without suffix, "L1.moe.e5.down"; empty: none
+  Spread spread = Spread::kReplicated;
+  Domain domain = Domain::kNone;
+  bool cuts_contraction = false;  // row-parallel: the rank's input is its columns
+};
+
+struct Parallel {
+  int tp = 1;
+  int attn_tp = 1;
+};
+struct Where {
+  Parallel degrees;
+  int rank = -1;  // -1: the whole tensor, degrees are not looked at
+};
+
+// The rows of one step: one sequence, tokens at first_position … For attention the keys of earlier
+// steps are part of the inputs.
+struct Step {
+  std::vector<int32_t> tokens;
+  int64_t first_position = 0;
+};
+
+// An input, and optionally a bound on how far it is from what it stands for; its effect on the
+// output is carried to first order (for engines that do not give every inner tap).
+struct Input {
+  const Tensor* value = nullptr;  // nullptr: an expert that no token was routed to
+  const Tensor* error = nullptr;
+};
+
+// One op in double precision, not rounded, and what a bound on somebody else's evaluation needs.
+struct Evaluation {
+  Tensor value;
+  // Σ|terms| that an accumulator adds for each element (empty: nothing is accumulated).
+  Tensor magnitude;
+  int64_t terms = 0;  // number of them
+  // What errors of elementary functions scale with, each element (empty: none). Linear: |bias|.
+  // RMSNorm: |y|. Activation: |silu(g)·u| . Context: Σ p|v|. Rope: |x1| + |x2|. Weights: |w|.
+  Tensor function;
+  // First-order effect of the inputs' errors (empty: inputs had none).
+  Tensor propagated;
+  // Linear ops: 1 where every fp32 partial sum is exact in any order (numerics.md §1.1).
+  std::vector<uint8_t> exact;
+  // kRouterIds: [T, 1] the gap in the deciding score between the last choice taken and the first
+  // not taken, the smaller of groups and experts.
+  Tensor margin;
+};
+
+// What a rank holds of a component, as stored, sliced by the oracle's own brute-force rules.
+struct Slice {
+  DType dtype = DType::kBF16;
+  std::string unit;              // of a column: "element", "word", "group"
+  int64_t elements_per_column = 1;
+  std::vector<int64_t> rows;     // global row of each local row; -1: padding
+  std::vector<int64_t> columns;  // global column of each local one, stored values
+  std::vector<std::byte> bytes;  // row major; padding zero
+};
+
+struct RunRequest {
+  std::vector<Step> steps;          // prefill, then decodes
+  int64_t first_layer = 0;          // with `input`: start here ...
+  int64_t last_layer = -1;          // ... and stop after it; -1: to the logits
+  const Tensor* input = nullptr;    // residual stream before first_layer, instead of the embedding
+  // Taps to use instead of computing them: forced routing ("L1.router.ids"), or a block's inputs.
+  std::map<std::string, Tensor> given;
+  // Empty: all. Otherwise only these taps and what they need.
+  std::vector<std::string> wanted;
+  bool mla_absorbed = false;
+};
+// Taps of each step.
+using Trace = std::vector<std::map<std::string, Tensor>>;
+
+class Oracle {
+ public:
+  // Error kUnsupported: a family, method or option that the oracle does not know (says which).
+  // kBadInput: the checkpoint contradicts its config. `source` must outlive the oracle. Weights
+  // are decoded when needed, row by row where they are large; the cache is bounded.
+  static Result<std::unique_ptr<Oracle>> Create(const ModelConfig& config,
+                                                const TensorSource& source);
+  virtual ~Oracle() = default;
+
+  // In data-flow order. All experts are listed.
+  virtual const std::vector<Node>& graph() const = 0;
+  virtual const Node* FindNode(std::string_view tap) const = 0;
+
+  // The chain, each op's output rounded as the contract says.
+  virtual Result<Trace> Run(const RunRequest& request, const Contract& contract) const = 0;
+
+  // One op. Inputs in the order of node.inputs, as that rank has them. For kScores/kContext, k_rot
+  // and v (kv_b) inputs hold all positions from 0. kReduce: inputs are the ranks' partials.
+  // `weights`: read the op's parameters from here (components of the rank's shard under Assay's
+  // names, as ExpectedSlice gives them) instead of slicing the checkpoint.
+  virtual Result<Evaluation> Evaluate(const Node& node, std::span<const Input> inputs,
+                                      const Where& where, const Step& step,
+                                      const Contract& contract,
+                                      const TensorSource* weights = nullptr) const = 0;
+
+  // Global columns of a tap that the rank has (its own order); all of them for replicated and
+  // partial taps. Padding of the vocabulary: -1.
+  virtual Result<std::vector<int64_t>> TapColumns(const Node& node, const Where& where) const = 0;
+
+  // Every component in data-flow order: "embed.weight", "L0.input_norm.weight", ...,
+  // "L1.moe.e5.down.weight", "L1.moe.e5.down.scale", ..., "logits.weight" (also when tied).
+  virtual std::vector<std::string> Components(int64_t layer = -1) const = 0;
+  // Error kRefused if this degree is illegal for the component (the reason in the message).
+  virtual Result<Slice> ExpectedSlice(std::string_view component, const Where& where) const = 0;
+  // The checkpoint's tensor behind a component.
+  virtual Result<std::string> SourceName(std::string_view component) const = 0;
+};
+
+}  // namespace assay::reference
