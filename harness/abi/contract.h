@@ -17,7 +17,7 @@ struct Contract {
   // Type to which each op's output is rounded (nearest, ties to even). Looked up by op path
   // ("moe.down", "attn.q": a tap without layer and expert), then by class ("linear", "partial",
   // "norm", "rope", "act", "scores", "ctx", "router", "reduce", "residual", "embed", "logits",
-  // "combine"), then "default".
+  // "combine"), then "default"; if none is there, the accumulator's type.
   std::map<std::string, DType, std::less<>> rounding;
   DType RoundingOf(std::string_view op_path, std::string_view op_class) const;
 
@@ -50,10 +50,11 @@ struct Contract {
 Result<Contract> ParseContract(std::string_view json);
 std::string PrintContract(const Contract& contract);  // canonical JSON
 
-// Rounds to nearest, ties to even, in the given floating type; overflow to infinity, subnormals
-// kept. Identity for F64.
+// Rounds once to nearest, ties to even, in F64 (identity), F32, F16 or BF16; overflow to infinity,
+// subnormals kept, NaN stays NaN. Another type is a programming error and aborts, here and below.
 double RoundTo(double value, DType dtype);
-// Unit roundoff of a floating type: 2^-53, 2^-24, 2^-11, 2^-8, and half its smallest subnormal.
+// Unit roundoff of a floating type: 2^-53, 2^-24, 2^-11, 2^-8, and half its smallest subnormal
+// (of F64 the whole one: half is no double, and bounds may only be rounded up).
 double UnitRoundoff(DType dtype);
 double HalfSmallestSubnormal(DType dtype);
 
