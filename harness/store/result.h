@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "harness/units/status.h"
@@ -39,15 +41,15 @@ struct Signature {
 
 struct Divergence {
   std::optional<int64_t> layer;
-  std::string op;        // "down"
+  std::string op;  // "down"
   std::string tap;
-  std::string cls;       // loader, layout, kernel, collective, selection, router, environment
+  std::string cls;  // loader, layout, kernel, collective, selection, router, environment
   std::optional<int64_t> rank, expert;
-  std::string tensor;    // component; empty: null
-  std::string unit;      // element, group, word, row, expert; empty: null
+  std::string tensor;  // component; empty: null
+  std::string unit;    // element, group, word, row, expert; empty: null
   std::vector<int64_t> index, local_index;
   std::optional<double> expected, got;
-  std::vector<std::string> bits;  // expected, got
+  std::vector<std::string> bits;        // expected, got
   std::vector<std::string> propagated;  // taps
   Signature signature;
   std::vector<std::string> cleared;  // what substitution cleared: "loader", "kernel", ...
@@ -81,6 +83,8 @@ struct CellResult {
   std::string engine_output;  // what the engine printed, cut; empty: left out
 };
 
+// The first line of a run. machine_json and engines_json are JSON texts; a text that is not JSON
+// is kept as a string.
 struct RunHeader {
   std::string run_id, revision, selection, machine_json, engines_json;
   bool dirty = false;
@@ -93,14 +97,39 @@ struct Totals {
   void Add(Verdict verdict);
   // collected = executed + refused + skipped + not_executed + infra
   bool adds_up() const;
+  // Every registered cell came back with a verdict.
+  bool all_collected() const { return registered == collected; }
+  friend bool operator==(const Totals&, const Totals&) = default;
 };
 
-std::string ToJson(const CellResult& cell);  // one line
-Result<CellResult> CellFromJson(std::string_view line, std::string_view where);
+// The last line of a finished run.
+struct Summary {
+  Totals totals;
+  double seconds = 0;
+};
+
+// One line each, without its newline; keys in the order of interfaces.md §3. Bytes that are not
+// UTF-8 become U+FFFD.
+std::string ToJson(const CellResult& cell);
 std::string ToJson(const RunHeader& header);
 std::string SummaryJson(const Totals& totals, double seconds);
 
-// Exit code of a run (interfaces.md §1): 0, 1 or 125.
+// The way back. `where` ("DIR/results.jsonl:17") opens the message of an Error (bad input), which
+// then names the field and what is allowed. Keys that this version does not know are passed over,
+// since later versions may add some; known keys must be there and of their type.
+Result<CellResult> CellFromJson(std::string_view line, std::string_view where);
+Result<RunHeader> HeaderFromJson(std::string_view line, std::string_view where);
+Result<Summary> SummaryFromJson(std::string_view line, std::string_view where);
+// Whichever of the three the line's "type" says.
+using Line = std::variant<RunHeader, CellResult, Summary>;
+Result<Line> LineFromJson(std::string_view line, std::string_view where);
+
+// A JSON text as flat facts for printing: {"cpu":{"model":"X"},"tiers":["a","b"]} gives
+// ("cpu.model", "X"), ("tiers", "a b"). A text that is not JSON is one fact without a name.
+std::vector<std::pair<std::string, std::string>> FlattenJson(std::string_view text);
+
+// Exit code of a run (interfaces.md §1): 0, 1 or 125. Totals that do not add up, or registered
+// cells that were not collected, are a finding.
 int ExitCode(const Totals& totals, bool requirement_unmet);
 
 }  // namespace assay

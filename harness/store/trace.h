@@ -14,9 +14,9 @@
 namespace assay {
 
 struct TapKey {
-  int step = 0;    // 0 prefill, then decodes
-  std::string tap; // "L1.moe.e5.down"
-  int rank = -1;   // -1: the same for every rank
+  int step = 0;     // 0 prefill, then decodes
+  std::string tap;  // "L1.moe.e5.down"
+  int rank = -1;    // -1: the same for every rank
   friend auto operator<=>(const TapKey&, const TapKey&) = default;
 };
 
