@@ -19,11 +19,11 @@ std::string_view NameOf(OpKind op);
 
 // Weight of one linear op on one rank, in the kernel's layout.
 struct WeightView {
-  std::string_view layout;        // tag; a kernel given another than its own is refused
-  int64_t n = 0, k = 0;           // logical rows and columns of this matrix
+  std::string_view layout;  // tag; a kernel given another than its own is refused
+  int64_t n = 0, k = 0;     // logical rows and columns of this matrix
   const std::byte* codes = nullptr;
   const std::byte* scales = nullptr;  // as the layout says; nullptr if none
-  int64_t group = 0;              // elements along k per scale; 0: none
+  int64_t group = 0;                  // elements along k per scale; 0: none
 };
 
 // y[m, n] = x[m, k] Wᵀ, fp32 accumulation. x is bf16 (uint16_t bits), row stride k. y is fp32 with
@@ -38,10 +38,15 @@ struct LinearKernel {
   Tier tier;
   std::string_view layout;  // the tag it takes
   std::string_view act;     // "a16"
-  int lanes;                // independent fp32 accumulators of one output (L·U)
-  int extra;                // further roundings on a term's way (scale products)
-  std::string_view arithmetic_class;  // members agree bit for bit
-  int64_t row_tile;         // a thread's rows are multiples of this
+  // Depth: no term of an output passes more than ceil(k / lanes) + log2(lanes) + extra roundings.
+  // `lanes` is L·U of numerics' formula, the terms that one step of an output's long sum takes in;
+  // where a group is summed first, `extra` holds the roundings inside it and of its scale product.
+  int lanes;
+  int extra;
+  // Members agree bit for bit on the same weights and x, whatever m, tier, layout or split. (The
+  // bits of a NaN are not part of that.)
+  std::string_view arithmetic_class;
+  int64_t row_tile;  // a thread's rows are multiples of this
   LinearFn run;
 };
 
@@ -59,7 +64,8 @@ struct ElementwiseKernels {
   // scores[j] = scale·Σ q[i]·k[j·k_stride + i], j in [0, keys)
   void (*scores)(const float* q, const float* k, int64_t dim, int64_t k_stride, int64_t keys,
                  float scale, float* scores);
-  // ctx[i] = Σ_j softmax(scores)[j]·v[j·v_stride + i]; scores are overwritten.
+  // ctx[i] = Σ_j softmax(scores)[j]·v[j·v_stride + i]; scores are overwritten with the softmax. At
+  // least one score is finite. A key whose probability is 0 (masked: −inf) does not touch its v.
   void (*context)(float* scores, const float* v, int64_t dim, int64_t v_stride, int64_t keys,
                   float* ctx);
   void (*add)(const float* a, const float* b, int64_t count, float* y);
@@ -67,8 +73,15 @@ struct ElementwiseKernels {
   void (*axpy)(float w, const float* x, int64_t count, float* y);
   // y = 1 / (1 + exp(-x))
   void (*sigmoid)(const float* x, int64_t count, float* y);
-  int lanes;  // of each reduction
-  double exp_ulp, rsqrt_ulp, sigmoid_ulp;  // stated errors of its functions, checked in its test
+  // Depth of each reduction over n terms: ceil(n / lanes) + log2(lanes), + 1 for the product.
+  int lanes;
+  // Stated errors of its functions, in units of the last place of the true value (of the smallest
+  // subnormal where the true value is below it); its test holds them against double.
+  double exp_ulp, rsqrt_ulp, sigmoid_ulp;
+  // y = exp(x), and y = 1/sqrt(x): what softmax and rms_norm use. Here so that a test can reach
+  // them.
+  void (*exp)(const float* x, int64_t count, float* y);
+  void (*rsqrt)(const float* x, int64_t count, float* y);
 };
 
 // All rows compiled into this binary, whatever the host can run.

@@ -1,0 +1,10 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace assay::kernels::bf16 {
+
+void Decode(const std::byte* codes, const std::byte* scales, int64_t n, int64_t k, float* out);
+
+}  // namespace assay::kernels::bf16

@@ -1,0 +1,39 @@
+#include "kernels/registry.h"
+
+namespace assay::kernels {
+
+std::string_view NameOf(Tier tier) {
+  switch (tier) {
+    case Tier::kScalar:
+      return "scalar";
+    case Tier::kAvx2:
+      return "avx2";
+  }
+  return "unknown";
+}
+
+std::string_view NameOf(OpKind op) {
+  switch (op) {
+    case OpKind::kLinear:
+      return "linear";
+    case OpKind::kRmsNorm:
+      return "rms_norm";
+    case OpKind::kRope:
+      return "rope";
+    case OpKind::kScores:
+      return "scores";
+    case OpKind::kContext:
+      return "context";
+    case OpKind::kSwiGlu:
+      return "swiglu";
+    case OpKind::kRouter:
+      return "router";
+    case OpKind::kAdd:
+      return "add";
+    case OpKind::kCombine:
+      return "combine";
+  }
+  return "unknown";
+}
+
+}  // namespace assay::kernels
