@@ -74,6 +74,7 @@ inline Result<Json> ParseObject(std::string_view line, std::string_view where) {
     }
     return value;
   } catch (const Json::exception& error) {
+    if (!watch.wrong().empty()) return Error{fmt::format("{}: {}", where, watch.wrong())};
     // The library's text opens with its own name and number in brackets, and may quote the line.
     std::string text = error.what();
     if (const size_t end = text.find("] "); end != std::string::npos) text.erase(0, end + 2);
