@@ -29,7 +29,8 @@ class Checkpoint : public TensorSource {
   // xxh3-128 (hex) of config.json and of every file's header, sizes included: cheap at any size.
   // Identifies the checkpoint's structure.
   const std::string& structure_hash() const { return structure_hash_; }
-  // xxh3-128 (hex) over the named tensors' names, types, shapes and bytes, in sorted order.
+  // xxh3-128 (hex) over the named tensors' names, types, shapes and bytes, in sorted order, each
+  // once. A name that is not there counts as absent.
   std::string ContentHash(const std::vector<std::string>& names) const;
 
  private:

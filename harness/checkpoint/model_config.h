@@ -24,30 +24,32 @@ struct RopeConfig {
   double theta = 10000.0;
   double factor = 1.0;
   int64_t original_max_position = 0;
-  double beta_fast = 32.0, beta_slow = 1.0;           // yarn
-  std::optional<double> mscale, mscale_all_dim;       // yarn, DeepSeek
-  std::optional<double> attention_factor;             // yarn
-  bool truncate = true;                               // yarn
+  double beta_fast = 32.0, beta_slow = 1.0;              // yarn
+  std::optional<double> mscale, mscale_all_dim;          // yarn, DeepSeek
+  std::optional<double> attention_factor;                // yarn
+  bool truncate = true;                                  // yarn
   double low_freq_factor = 1.0, high_freq_factor = 4.0;  // llama3
 };
 
 // quantization_config, as far as compressed-tensors' weights need it. `ignore` are exact module
 // names or "re:" patterns. What is in the file decides the path; this says how to read it.
 struct QuantConfig {
-  std::string method;  // "compressed-tensors", "fp8", ...; empty: not quantised
-  std::string format;  // "pack-quantized", ...
+  std::string method;       // "compressed-tensors", "fp8", ...; empty: not quantised
+  std::string format;       // "pack-quantized", ...
   std::string weight_type;  // "int", "float"
   int bits = 0;
-  int64_t group_size = 0;   // 0: none stated
-  std::string strategy;     // "group", "channel", "tensor", "block"
+  int64_t group_size = 0;  // 0: none stated
+  std::string strategy;    // "group", "channel", "tensor", "block"
   bool symmetric = true;
-  std::string actorder;     // "", "group", "weight", "static"
+  std::string actorder;  // "", "group", "weight", "static"
   std::vector<std::string> ignore;
   std::vector<std::string> targets;
 };
 
 struct ModelConfig {
   Family family = Family::kUnknown;
+  // For kUnknown: which key with which value is not known; one line, for messages.
+  std::string why_unknown;
   std::string architecture;  // as in the file
   std::string model_type;
   // Where the tensors of the decoder live in the file: "model." or "language_model.model." ...
@@ -55,7 +57,8 @@ struct ModelConfig {
   std::string prefix;
   std::string lm_head;  // name of the output matrix's tensor; the embedding's if tied
 
-  int64_t hidden = 0, layers = 0, heads = 0, kv_heads = 0, head_dim = 0, intermediate = 0;
+  int64_t hidden = 0, layers = 0, heads = 0, kv_heads = 0, head_dim = 0,
+          intermediate = 0;  // MLA: head_dim = qk_nope + qk_rope
   int64_t vocab = 0, max_position = 0;
   double rms_norm_eps = 0;
   bool tied = false;

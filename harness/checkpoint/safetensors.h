@@ -14,8 +14,10 @@ namespace assay {
 class SafetensorsFile : public TensorSource {
  public:
   // Maps the file read-only. Checked: size of the header against the file, JSON without duplicate
-  // keys, dtype known, shapes non-negative and without overflow, offsets in order, without holes
-  // or overlaps, and equal to shape × dtype, the last one at the end of the file.
+  // keys, names, dtype known, shapes non-negative and without overflow, offsets in order, without
+  // holes or overlaps, and equal to shape × dtype, the last one at the end of the file.
+  // Errors name the file, the tensor and the reason, on one line. A file that somebody truncates
+  // later, while it is mapped, raises SIGBUS where it is read: cells run in child processes.
   static Result<std::unique_ptr<SafetensorsFile>> Open(const std::string& path);
   ~SafetensorsFile() override;
   SafetensorsFile(const SafetensorsFile&) = delete;
@@ -26,6 +28,8 @@ class SafetensorsFile : public TensorSource {
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   const std::string& path() const { return path_; }
   std::string_view header() const;  // the JSON text
+  const std::map<std::string, TensorView, std::less<>>& tensors() const { return tensors_; }
+  size_t file_bytes() const { return mapped_bytes_; }
 
  private:
   SafetensorsFile() = default;
@@ -37,8 +41,10 @@ class SafetensorsFile : public TensorSource {
   std::map<std::string, std::string> metadata_;
 };
 
-// Writes tensors as one safetensors file: beside the target, synced, renamed. Names sorted, so
-// that equal tensors make equal files.
+// Writes tensors as one safetensors file: beside the target, synced, renamed, the folder synced.
+// The header's names are sorted, and the data lies by width of the type, then by name: equal
+// tensors make equal files, and every tensor is aligned to its type.
+// Errors: a name twice, empty or no UTF-8, bytes that are not shape × dtype, the system's.
 Status WriteSafetensors(const std::string& path, const std::vector<TensorView>& tensors,
                         const std::map<std::string, std::string>& metadata);
 

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -15,13 +16,18 @@
 
 namespace assay {
 
-// A tensor as it lies in storage: row major, little endian. The bytes belong to the source.
+// Bytes of a tensor of this type and shape; nullopt if an extent is negative or the product does
+// not fit in 63 bits.
+std::optional<Bytes> StoredBytes(DType dtype, std::span<const int64_t> shape);
+
+// A tensor as it lies in storage: row major, little endian. The bytes belong to the source, and
+// may start at any address: read values with memcpy.
 struct TensorView {
   std::string name;            // as in the file
   DType dtype = DType::kF32;   // of one storage value, which may hold several logical elements
   std::vector<int64_t> shape;  // in storage values
   std::span<const std::byte> bytes;
-  std::string file;            // for messages
+  std::string file;  // its path; "memory" if it has none
 };
 
 class TensorSource {
