@@ -1,0 +1,87 @@
+// assay VERB …: finds the verb and runs it.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <array>
+#include <cstdio>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "harness/cli/options.h"
+#include "harness/cli/verbs.h"
+#include "harness/run/problem.h"
+
+namespace assay::cli {
+namespace {
+
+struct Verb {
+  std::string_view name;
+  std::string_view what;
+  int (*run)(int argc, char** argv);  // nullptr: not built yet, or the launcher's own
+};
+
+constexpr std::array<Verb, 21> kVerbs = {{
+    {"run", "the matrix, a selection of it, or one problem string", Run},
+    {"test", "the project's own tests", nullptr},
+    {"list", "cells, and kernels without cells", List},
+    {"doctor", "what this machine can execute, and how", Doctor},
+    {"golden", "verify the oracle against recorded logits and taps", Golden},
+    {"mutate", "the fault library: what the harness finds of what it should", Mutate},
+    {"report", "render a run's results again", Report},
+    {"bench", "kernels at speed", Bench},
+    {"emulator", "install or examine an emulator", nullptr},
+    {"audit", "a checkpoint: legality, integrity, coverage", nullptr},
+    {"compare", "two traces or dumps", nullptr},
+    {"diagnose", "from symptoms to the next cell", nullptr},
+    {"replay", "a bundle", nullptr},
+    {"minimize", "a failing problem to its smallest case", nullptr},
+    {"repro", "a launch line to a problem", nullptr},
+    {"bisect", "commits, or sites inside a run", nullptr},
+    {"certify", "a signed statement of what was executed", nullptr},
+    {"verify", "check a certificate", nullptr},
+    {"gate", "paired task scores", nullptr},
+    {"help", "this page", nullptr},
+    {"version", "the revision that was built", nullptr},
+}};
+
+int Help() {
+  std::puts(
+      "Assay tells whether a tensor-parallel x quantisation x ISA configuration of an\n"
+      "inference engine computes what the checkpoint says, and if not, where it first\n"
+      "goes wrong and what kind of mistake it is.\n\nUsage: ./assay VERB [OPTIONS]\n");
+  for (const Verb& verb : kVerbs) {
+    const bool built =
+        verb.run != nullptr || verb.name == "test" || verb.name == "help" || verb.name == "version";
+    std::puts(fmt::format("  {:<10} {}{}", verb.name, verb.what, built ? "" : " (not built yet)")
+                  .c_str());
+  }
+  std::puts(
+      "\n./assay VERB --help says more. Exit codes: 0 good, 1 a finding, 2 bad usage or\n"
+      "bad input, 125 nothing was executed.");
+  return 0;
+}
+
+int Main(int argc, char** argv) {
+  const std::string_view name = argc < 2 ? "help" : argv[1];
+  if (name == "help" || name == "--help" || name == "-h") return Help();
+  std::vector<std::string> names;
+  for (const Verb& verb : kVerbs) {
+    names.emplace_back(verb.name);
+    if (verb.name != name) continue;
+    if (verb.run != nullptr) return verb.run(argc - 1, argv + 1);
+    if (name == "test" || name == "version") {
+      return BadUsage(fmt::format("{} is the launcher's own verb: ./assay {}", name, name));
+    }
+    return BadUsage(fmt::format("{} is not built yet", name));
+  }
+  const std::string nearest = run::Nearest(name, names);
+  return BadUsage(fmt::format("unknown verb {}{}; allowed are {}", name,
+                              nearest.empty() ? "" : ", did you mean " + nearest + "?",
+                              fmt::join(names, ", ")));
+}
+
+}  // namespace
+}  // namespace assay::cli
+
+int main(int argc, char** argv) { return assay::cli::Main(argc, argv); }

@@ -1,0 +1,110 @@
+#include "harness/cli/selection.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+
+#include "harness/run/cell.h"
+
+namespace assay::cli {
+namespace {
+
+bool IsKind(std::string_view word) {
+  const auto& kinds = run::Kinds();
+  return std::find(kinds.begin(), kinds.end(), word) != kinds.end();
+}
+
+std::string DefaultMatrix() {
+  const char* root = std::getenv("ASSAY_ROOT");
+  return std::string(root != nullptr ? root : ".") + "/matrix/default.json";
+}
+
+Result<Selection> SelectProblem(const std::string& text, const std::string& engine,
+                                run::ModelStore* models) {
+  auto problem = run::ParseProblem(text);
+  if (!problem) return problem.error();
+  if (!engine.empty()) problem->keys["engine"] = engine;
+  Selection selection;
+  selection.single = true;
+  selection.text = run::PrintMinimal(*problem);
+  // A problem that cannot be resolved still runs: it ends with a verdict that says why. What is
+  // wrong with the string itself is bad usage.
+  auto resolved = run::ResolveProblem(*problem, models);
+  if (!resolved && resolved.error().kind == ErrorKind::kBadInput) return resolved.error();
+  selection.problems.push_back(resolved ? *resolved : *problem);
+  return selection;
+}
+
+}  // namespace
+
+Result<Selection> Select(const std::vector<std::string>& words, const std::string& matrix,
+                         const std::string& engine, run::ModelStore* models) {
+  if (!words.empty() && IsKind(words[0].substr(0, words[0].find(' ')))) {
+    return SelectProblem(fmt::format("{}", fmt::join(words, " ")), engine, models);
+  }
+  std::vector<run::Filter> filters;
+  for (const std::string& word : words) {
+    if (word.find('=') == std::string::npos) {
+      return Error{fmt::format("{}: neither a kind ({}) nor a filter key=value", word,
+                               fmt::join(run::Kinds(), ", "))};
+    }
+    auto filter = run::ParseFilter(word);
+    if (!filter) return filter.error();
+    filters.push_back(std::move(*filter));
+  }
+  Selection selection;
+  auto rows = run::ReadMatrix(matrix.empty() ? DefaultMatrix() : matrix);
+  if (!rows) return rows.error();
+  selection.rows = std::move(*rows);
+  auto cells = run::ExpandMatrix(selection.rows, models);
+  if (!cells) return cells.error();
+  if (const std::string wrong = run::CheckLegal(selection.rows, *cells); !wrong.empty()) {
+    return Error{wrong};
+  }
+  for (run::MatrixCell& cell : *cells) {
+    if (!engine.empty()) {
+      cell.problem.keys["engine"] = engine;
+      cell.problem.keys.erase("kernel");
+    }
+    if (!run::Matches(cell.problem, filters)) continue;
+    selection.problems.push_back(cell.problem);
+    selection.cells.push_back(cell);
+  }
+  selection.whole_matrix = filters.empty();
+  selection.text = fmt::format("{}", fmt::join(words, " "));
+  if (selection.problems.empty()) {
+    return Error{
+        fmt::format("no cell of the matrix has {}; ./assay list shows all", fmt::join(words, " "))};
+  }
+  return selection;
+}
+
+Status KeepShard(const std::string& shard, Selection* selection) {
+  const size_t slash = shard.find('/');
+  int64_t index = 0, count = 0;
+  const auto number = [](std::string_view text, int64_t* value) {
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *value);
+    return error == std::errc() && end == text.data() + text.size();
+  };
+  if (slash == std::string::npos || !number(std::string_view(shard).substr(0, slash), &index) ||
+      !number(std::string_view(shard).substr(slash + 1), &count) || count < 1 || index < 1 ||
+      index > count) {
+    return Error{fmt::format("--shard {}: allowed is i/n with 1 <= i <= n", shard)};
+  }
+  std::vector<run::Problem> kept;
+  std::vector<run::MatrixCell> cells;
+  for (size_t i = 0; i < selection->problems.size(); ++i) {
+    if (static_cast<int64_t>(i) % count != index - 1) continue;
+    kept.push_back(selection->problems[i]);
+    if (!selection->cells.empty()) cells.push_back(selection->cells[i]);
+  }
+  selection->problems = std::move(kept);
+  selection->cells = std::move(cells);
+  selection->text += fmt::format(" --shard {}", shard);
+  return Ok();
+}
+
+}  // namespace assay::cli

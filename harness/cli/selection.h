@@ -1,0 +1,28 @@
+// What the words after a verb select: one problem, or cells of a matrix.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "harness/run/matrix.h"
+
+namespace assay::cli {
+
+struct Selection {
+  std::vector<run::Problem> problems;  // resolved where they can be
+  std::vector<run::MatrixCell> cells;  // of a matrix; empty for a single problem
+  std::vector<run::MatrixRow> rows;
+  bool whole_matrix = false;  // nothing filtered away
+  bool single = false;
+  std::string text;  // as recorded in the run
+};
+
+// `words`: a problem string (one word with spaces, or its words one by one), or filters. `engine`
+// overrides the engine of every cell, empty: as stated. `matrix`: a file, empty: the default.
+Result<Selection> Select(const std::vector<std::string>& words, const std::string& matrix,
+                         const std::string& engine, run::ModelStore* models);
+
+// Keeps every n-th cell, from the i-th on: "i/n", 1 ≤ i ≤ n.
+Status KeepShard(const std::string& shard, Selection* selection);
+
+}  // namespace assay::cli

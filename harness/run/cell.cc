@@ -1,0 +1,158 @@
+#include "harness/run/cell.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <set>
+
+#include "harness/run/layouts_bridge.h"
+#include "harness/run/outcome.h"
+
+namespace assay::run {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+Verdict VerdictOf(ErrorKind kind) {
+  switch (kind) {
+    case ErrorKind::kEnvironment:
+    case ErrorKind::kUnsupported:
+      return Verdict::kNotExecuted;
+    case ErrorKind::kRefused:
+      return Verdict::kRefused;
+    case ErrorKind::kBadInput:
+      break;
+  }
+  return Verdict::kInfra;
+}
+
+CellRun Ended(CellRun run, const Error& error) {
+  run.result.verdict = VerdictOf(error.kind);
+  run.result.reason = error.message;
+  run.bad_input = error.kind == ErrorKind::kBadInput;
+  return run;
+}
+
+// The tensors of the cell, or of the whole model where it is small enough to read at once.
+std::string HashOf(const CellSpec& spec, const std::vector<shard::Component>& components) {
+  std::set<std::string> names;
+  for (const shard::Component& component : components) names.insert(component.source);
+  return spec.model->checkpoint->ContentHash({names.begin(), names.end()});
+}
+
+// What a collective cell needs of the model: nothing but its shape.
+Result<shard::PlanResult> PlanOf(const CellSpec& spec) {
+  if (spec.mode == Mode::kCollective) {
+    shard::PlanResult empty;
+    if (spec.degrees.tp % spec.degrees.attention() == 0) {
+      empty.plan = shard::ModelPlan{spec.degrees, {}};
+    } else {
+      empty.refusal = shard::Refusal{
+          "attn_tp", "attn_tp", "rank", spec.degrees.tp, spec.degrees.attention(), 64};
+    }
+    return empty;
+  }
+  return shard::PlanModel(spec.model->checkpoint->config(), *spec.weights, spec.degrees,
+                          spec.selection);
+}
+
+Result<std::vector<shard::Component>> ComponentsOf(const CellSpec& spec) {
+  if (spec.mode == Mode::kCollective) return std::vector<shard::Component>{};
+  return shard::ListComponents(spec.model->checkpoint->config(), *spec.weights, spec.selection);
+}
+
+// An illegal degree: the engine is asked all the same, and has to refuse.
+CellRun RunIllegal(const CellSpec& spec, const shard::Refusal& refusal, const CellLimits& limits,
+                   CellRun run) {
+  auto components = ComponentsOf(spec);
+  if (!components) return Ended(std::move(run), components.error());
+  auto script = MakeScript(spec, nullptr, *components, limits);
+  if (!script) return Ended(std::move(run), script.error());
+  const abi::Outcome outcome = abi::RunInChild(*script);
+  CellResult& result = run.result;
+  result.engine_output = outcome.output;
+  if (outcome.ending == abi::Ending::kRefused) {
+    result.verdict = Verdict::kRefused;
+    result.reason = refusal.Message();
+    return run;
+  }
+  if (outcome.ending == abi::Ending::kFinished || outcome.ending == abi::Ending::kDirty) {
+    result.verdict = Verdict::kFail;
+    result.reason =
+        fmt::format("the engine loaded what the plan says is illegal: {}", refusal.Message());
+    Divergence divergence;
+    divergence.cls = "loader";
+    divergence.tensor = refusal.tensor;
+    divergence.unit = refusal.unit;
+    divergence.signature = {"illegal-accepted", "an illegal shard was accepted", refusal.Message()};
+    result.divergences.push_back(divergence);
+    return run;
+  }
+  ReadEnding(spec, outcome, *components, &result);
+  return run;
+}
+
+CellRun RunLegal(CellSpec* spec, const CellLimits& limits, CellRun run) {
+  if (auto status = FillCell(spec); !status) return Ended(std::move(run), status.error());
+  auto planned = PlanOf(*spec);
+  if (!planned) return Ended(std::move(run), planned.error());
+  auto components = ComponentsOf(*spec);
+  if (!components) return Ended(std::move(run), components.error());
+  auto script = MakeScript(*spec, &*planned->plan, *components, limits);
+  if (!script) return Ended(std::move(run), script.error());
+  const abi::Outcome outcome = abi::RunInChild(*script);
+  CellResult& result = run.result;
+  result.problem = PrintCanonical(spec->problem);
+  result.model_hash = HashOf(*spec, *components);
+  result.engine_output = outcome.output;
+  if (outcome.ending != abi::Ending::kFinished && outcome.ending != abi::Ending::kDirty) {
+    ReadEnding(*spec, outcome, *components, &result);
+    return run;
+  }
+  JudgeOutcome(*spec, outcome, script->exports, &result);
+  return run;
+}
+
+}  // namespace
+
+CellRun ExecuteCell(const Problem& problem, ModelStore* models, const CellLimits& limits) {
+  const auto start = Clock::now();
+  CellRun run;
+  run.result.problem = PrintCanonical(problem);
+  run.result.repro = fmt::format("./assay run '{}'", PrintMinimal(problem));
+  auto spec = ResolveCell(problem, models);
+  if (!spec) {
+    run = Ended(std::move(run), spec.error());
+  } else {
+    run.result.problem = PrintCanonical((*spec)->problem);
+    auto planned = PlanOf(**spec);
+    if (!planned) {
+      run = Ended(std::move(run), planned.error());
+    } else if (planned->refusal) {
+      run = RunIllegal(**spec, *planned->refusal, limits, std::move(run));
+    } else {
+      run = RunLegal(spec->get(), limits, std::move(run));
+    }
+  }
+  run.result.ms = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+  return run;
+}
+
+Result<bool> IsLegal(const Problem& problem, ModelStore* models) {
+  auto spec = ResolveCell(problem, models);
+  if (!spec) return spec.error();
+  auto planned = PlanOf(**spec);
+  if (!planned) return planned.error();
+  return planned->plan.has_value();
+}
+
+Result<Problem> ResolveProblem(const Problem& problem, ModelStore* models) {
+  auto spec = ResolveCell(problem, models);
+  if (!spec) return spec.error();
+  return (*spec)->problem;
+}
+
+}  // namespace assay::run

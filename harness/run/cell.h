@@ -1,0 +1,36 @@
+// One cell from problem string to result: resolve, plan, run in a child, judge, locate.
+#pragma once
+
+#include <string>
+
+#include "harness/abi/child.h"
+#include "harness/judge/judge.h"
+#include "harness/run/spec.h"
+#include "harness/store/result.h"
+
+namespace assay::run {
+
+struct CellLimits {
+  int64_t time_ms = 60000;
+  int64_t memory_bytes = int64_t{16} << 30;
+};
+
+// Never fails: what goes wrong is a verdict. `bad_input` is set where the problem itself is wrong
+// (unknown model on the command line is not: NOT_EXECUTED).
+struct CellRun {
+  CellResult result;
+  bool bad_input = false;
+};
+CellRun ExecuteCell(const Problem& problem, ModelStore* models, const CellLimits& limits);
+
+// Whether the plan says that the cell is legal; no engine is started.
+Result<bool> IsLegal(const Problem& problem, ModelStore* models);
+
+// The problem with every key resolved (tier, method, fill), for list and identity.
+Result<Problem> ResolveProblem(const Problem& problem, ModelStore* models);
+
+Result<abi::Script> MakeScript(const CellSpec& spec, const shard::ModelPlan* plan,
+                               const std::vector<shard::Component>& components,
+                               const CellLimits& limits);
+
+}  // namespace assay::run

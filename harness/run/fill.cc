@@ -1,0 +1,251 @@
+#include "harness/run/fill.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <numbers>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "harness/abi/contract.h"
+
+namespace assay::run {
+namespace {
+
+// The log-normal spread of channels and scales, the share of outlier channels and their factor:
+// numerics.md §2.
+constexpr double kSigma = 0.6;
+constexpr int64_t kOutlierEvery = 61;
+constexpr double kOutlierFactor = 12.0;
+
+uint64_t Mix(uint64_t x) {  // splitmix64's finaliser
+  x += 0x9e3779b97f4a7c15u;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+
+template <class T>
+void Append(std::vector<std::byte>* out, T value) {
+  const auto* begin = reinterpret_cast<const std::byte*>(&value);
+  out->insert(out->end(), begin, begin + sizeof(T));
+}
+
+// Integers in [-limit, limit], never all zero in a row of more than a few.
+int64_t DrawInteger(int64_t seed, uint64_t hash, int64_t index, int64_t limit) {
+  return static_cast<int64_t>(Draw(seed, hash, index) % static_cast<uint64_t>(2 * limit + 1)) -
+         limit;
+}
+
+double ActivationValue(Fill fill, int64_t seed, uint64_t hash, int64_t row, int64_t column,
+                       int64_t columns) {
+  const int64_t index = row * columns + column;
+  const uint64_t channels = Mix(hash ^ 0x6368616e6e656c73u);
+  const double normal = DrawNormal(seed, hash, index);
+  const double channel = std::exp(kSigma * DrawNormal(seed, channels, column));
+  const bool outlier = Draw(seed, Mix(channels), column) % kOutlierEvery == 0;
+  switch (fill) {
+    case Fill::kExact:
+      return static_cast<double>(DrawInteger(seed, hash, index, 8));
+    case Fill::kNormal:
+      return normal;
+    case Fill::kExtreme: {
+      // Both signs of values eight binades apart, and zeros.
+      const int exponent = static_cast<int>(Draw(seed, hash, index) % 17) - 8;
+      const double sign = Draw(seed, Mix(hash), index) & 1 ? -1.0 : 1.0;
+      return exponent == -8 ? 0.0 : sign * std::ldexp(1.0 + std::abs(normal) / 8, exponent);
+    }
+    case Fill::kLognormal:
+    case Fill::kReal:
+      return normal * channel * (outlier ? kOutlierFactor : 1.0);
+  }
+  return 0;
+}
+
+enum class Role { kMatrix, kScale, kWords, kVector, kBias, kCopy };
+
+Role RoleOf(const TensorView& tensor) {
+  const auto ends = [&](std::string_view suffix) { return tensor.name.ends_with(suffix); };
+  if (ends("weight_shape")) return Role::kCopy;
+  if (ends("weight_packed")) return Role::kWords;
+  if (ends("weight_scale")) return Role::kScale;
+  if (ends("bias")) return Role::kBias;
+  return tensor.shape.size() == 1 ? Role::kVector : Role::kMatrix;
+}
+
+double WeightValue(Fill fill, Role role, int64_t seed, uint64_t hash, int64_t index,
+                   int64_t columns) {
+  const double normal = DrawNormal(seed, hash, index);
+  const int64_t row = columns > 0 ? index / columns : 0;
+  if (fill == Fill::kExact) {
+    switch (role) {
+      case Role::kScale:
+        return std::ldexp(1.0, static_cast<int>(Draw(seed, hash, index) % 3) - 1);
+      case Role::kVector:
+        return std::ldexp(1.0, static_cast<int>(Draw(seed, hash, index) % 3) - 1);
+      case Role::kBias:
+        return static_cast<double>(DrawInteger(seed, hash, index, 8));
+      default:
+        return static_cast<double>(DrawInteger(seed, hash, index, 7));
+    }
+  }
+  // Extreme: scales and rows spread over many binades, never near-equal ones.
+  const double spread = std::exp(2 * kSigma * DrawNormal(seed, Mix(hash), row));
+  const double width = 1.0 / std::sqrt(static_cast<double>(std::max<int64_t>(columns, 1)));
+  switch (role) {
+    case Role::kScale:
+      return 0.05 * std::exp(2 * kSigma * normal);
+    case Role::kVector:
+      return std::exp(kSigma * normal);
+    case Role::kBias:
+      return normal;
+    default:
+      return normal * spread * width;
+  }
+}
+
+class Synthetic : public TensorSource {
+ public:
+  Synthetic(const TensorSource& base, const std::vector<std::string>& names, Fill fill,
+            int64_t seed)
+      : base_(base) {
+    for (const std::string& name : names) {
+      const TensorView* view = base.Find(name);
+      if (view != nullptr) Make(*view, fill, seed);
+    }
+  }
+  const TensorView* Find(std::string_view name) const override {
+    const TensorView* made = made_.Find(name);
+    return made != nullptr ? made : base_.Find(name);
+  }
+  std::vector<std::string> Names() const override { return base_.Names(); }
+
+ private:
+  void Make(const TensorView& view, Fill fill, int64_t seed) {
+    const Role role = RoleOf(view);
+    std::vector<std::byte> bytes;
+    bytes.reserve(view.bytes.size());
+    if (role == Role::kCopy) {
+      bytes.assign(view.bytes.begin(), view.bytes.end());
+    } else if (role == Role::kWords) {
+      MakeWords(view, seed, &bytes);
+    } else {
+      MakeValues(view, role, fill, seed, &bytes);
+    }
+    made_.Put(view.name, view.dtype, view.shape, std::move(bytes));
+  }
+
+  // All 16 codes of every nibble are equally likely.
+  static void MakeWords(const TensorView& view, int64_t seed, std::vector<std::byte>* bytes) {
+    const uint64_t hash = HashName(view.name);
+    const auto words = static_cast<int64_t>(view.bytes.size() / sizeof(uint32_t));
+    for (int64_t i = 0; i < words; ++i) {
+      Append(bytes, static_cast<uint32_t>(Draw(seed, hash, i) >> 32));
+    }
+  }
+
+  static void MakeValues(const TensorView& view, Role role, Fill fill, int64_t seed,
+                         std::vector<std::byte>* bytes) {
+    const uint64_t hash = HashName(view.name);
+    const int64_t columns = view.shape.empty() ? 1 : view.shape.back();
+    const int64_t count = static_cast<int64_t>(view.bytes.size()) / SizeOf(view.dtype).count();
+    for (int64_t i = 0; i < count; ++i) {
+      const double value = WeightValue(fill, role, seed, hash, i, columns);
+      if (view.dtype == DType::kBF16) {
+        Append(bytes, ToBf16(value));
+      } else if (view.dtype == DType::kF32) {
+        Append(bytes, static_cast<float>(value));
+      } else {
+        bytes->assign(view.bytes.begin(), view.bytes.end());  // no generator for this type
+        return;
+      }
+    }
+  }
+
+  const TensorSource& base_;
+  MemorySource made_;
+};
+
+}  // namespace
+
+Result<Fill> ParseFill(std::string_view name) {
+  if (name == "exact") return Fill::kExact;
+  if (name == "normal") return Fill::kNormal;
+  if (name == "lognormal") return Fill::kLognormal;
+  if (name == "extreme") return Fill::kExtreme;
+  if (name == "real") return Fill::kReal;
+  return Error{fmt::format("fill={}: allowed are exact, normal, lognormal, extreme, real", name)};
+}
+
+uint64_t HashName(std::string_view name) { return XXH3_64bits(name.data(), name.size()); }
+
+uint64_t Draw(int64_t seed, uint64_t name_hash, int64_t index) {
+  return Mix(Mix(name_hash ^ Mix(static_cast<uint64_t>(seed))) + static_cast<uint64_t>(index));
+}
+
+double DrawUniform(int64_t seed, uint64_t name_hash, int64_t index) {
+  return (static_cast<double>(Draw(seed, name_hash, index) >> 11) + 0.5) * 0x1p-53;
+}
+
+double DrawNormal(int64_t seed, uint64_t name_hash, int64_t index) {
+  // Box and Muller's transform of two draws.
+  const double u = DrawUniform(seed, name_hash, index);
+  const double v = DrawUniform(seed, Mix(name_hash), index);
+  return std::sqrt(-2.0 * std::log(u)) * std::cos(2.0 * std::numbers::pi * v);
+}
+
+uint16_t ToBf16(double value) {
+  const auto rounded = static_cast<float>(RoundTo(value, DType::kBF16));
+  return static_cast<uint16_t>(std::bit_cast<uint32_t>(rounded) >> 16);
+}
+
+TapValue FillActivation(Fill fill, int64_t seed, const std::string& name, int64_t rows,
+                        int64_t columns) {
+  const uint64_t hash = HashName(name);
+  TapValue value{DType::kBF16, {rows, columns}, {}};
+  value.bytes.reserve(static_cast<size_t>(rows * columns) * sizeof(uint16_t));
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t column = 0; column < columns; ++column) {
+      Append(&value.bytes, ToBf16(ActivationValue(fill, seed, hash, row, column, columns)));
+    }
+  }
+  return value;
+}
+
+TapValue FillPartial(Fill fill, int64_t seed, const std::string& name, int64_t rows,
+                     int64_t columns) {
+  const uint64_t hash = HashName(name);
+  TapValue value{DType::kF32, {rows, columns}, {}};
+  value.bytes.reserve(static_cast<size_t>(rows * columns) * sizeof(float));
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t column = 0; column < columns; ++column) {
+      Append(&value.bytes,
+             static_cast<float>(ActivationValue(fill, seed, hash, row, column, columns)));
+    }
+  }
+  return value;
+}
+
+std::vector<int32_t> FillTokens(int64_t seed, int64_t count, int64_t vocab) {
+  const uint64_t hash = HashName("tokens");
+  std::vector<int32_t> tokens;
+  for (int64_t i = 0; i < count; ++i) {
+    tokens.push_back(static_cast<int32_t>(Draw(seed, hash, i) %
+                                          static_cast<uint64_t>(std::max<int64_t>(vocab, 1))));
+  }
+  return tokens;
+}
+
+bool GeneratesWeights(Fill fill) { return fill == Fill::kExact || fill == Fill::kExtreme; }
+
+std::unique_ptr<TensorSource> SyntheticWeights(const TensorSource& base,
+                                               const std::vector<std::string>& names, Fill fill,
+                                               int64_t seed) {
+  return std::make_unique<Synthetic>(base, names, fill, seed);
+}
+
+}  // namespace assay::run

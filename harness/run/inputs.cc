@@ -1,0 +1,408 @@
+// The data of a cell: token ids, generated weights, the inputs of its ops or of its scope.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "harness/judge/judge.h"
+#include "harness/run/spec.h"
+
+namespace assay::run {
+namespace {
+
+using reference::Node;
+using reference::Op;
+using reference::Tensor;
+
+// A token count in a problem string can be large, but not absurd.
+constexpr int64_t kMostTokens = 1 << 20;
+
+Result<std::vector<int64_t>> StepLengths(const std::string& tokens) {
+  if (tokens.find('x') != std::string::npos) {
+    return Error{fmt::format("tokens={}: batches of several sequences are not built yet; allowed "
+                             "are a count and prefill+decodes",
+                             tokens),
+                 ErrorKind::kUnsupported};
+  }
+  const size_t plus = tokens.find('+');
+  const int64_t prefill = std::atoll(tokens.substr(0, plus).c_str());
+  const int64_t decodes = plus == std::string::npos ? 0 : std::atoll(tokens.c_str() + plus + 1);
+  if (prefill < 1 || prefill > kMostTokens || decodes < 0 || decodes > kMostTokens) {
+    return Error{fmt::format("tokens={}: allowed are 1 to {}", tokens, kMostTokens)};
+  }
+  std::vector<int64_t> lengths{prefill};
+  lengths.insert(lengths.end(), static_cast<size_t>(decodes), 1);
+  return lengths;
+}
+
+Status MakeSteps(CellSpec* spec) {
+  const auto& config = spec->model->checkpoint->config();
+  const std::string prompt = spec->problem.Get("prompt");
+  std::vector<int32_t> ids;
+  std::vector<int64_t> lengths;
+  if (!prompt.empty()) {
+    auto read = ReadPrompt(prompt, *spec->model);
+    if (!read) return read.error();
+    ids = std::move(*read);
+    lengths = {static_cast<int64_t>(ids.size())};
+    if (spec->problem.Has("tokens")) {
+      auto stated = StepLengths(spec->problem.Get("tokens"));
+      if (!stated) return stated.error();
+      int64_t total = 0;
+      for (const int64_t length : *stated) total += length;
+      if (total != lengths[0]) {
+        return Error{fmt::format("tokens={} and prompt={}: the prompt has {} tokens",
+                                 spec->problem.Get("tokens"), prompt, lengths[0])};
+      }
+      lengths = std::move(*stated);
+    } else {
+      spec->problem.keys["tokens"] = std::to_string(lengths[0]);
+    }
+  } else {
+    auto stated = StepLengths(spec->problem.Get("tokens"));
+    if (!stated) return stated.error();
+    lengths = std::move(*stated);
+    int64_t total = 0;
+    for (const int64_t length : lengths) total += length;
+    ids = FillTokens(spec->seed, total, config.vocab);
+  }
+  int64_t position = 0;
+  for (const int64_t length : lengths) {
+    reference::Step step;
+    step.first_position = position;
+    step.tokens.assign(ids.begin() + position, ids.begin() + position + length);
+    spec->steps.push_back(std::move(step));
+    position += length;
+  }
+  return Ok();
+}
+
+TapValue FromTensor(const Tensor& tensor, DType dtype) {
+  TapValue value{dtype, tensor.shape, {}};
+  for (const double x : tensor.data) {
+    const double rounded = dtype == DType::kI32 ? x : RoundTo(x, dtype);
+    std::byte raw[4];
+    size_t width = 4;
+    if (dtype == DType::kBF16) {
+      const uint16_t bits = ToBf16(rounded);
+      std::memcpy(raw, &bits, width = sizeof(bits));
+    } else if (dtype == DType::kI32) {
+      const auto id = static_cast<int32_t>(rounded);
+      std::memcpy(raw, &id, sizeof(id));
+    } else {
+      const auto single = static_cast<float>(rounded);
+      std::memcpy(raw, &single, sizeof(single));
+    }
+    value.bytes.insert(value.bytes.end(), raw, raw + width);
+  }
+  return value;
+}
+
+// Some columns of a whole value, as a rank has them; -1 is padding and reads 0.
+TapValue TakeColumns(const TapValue& whole, const std::vector<int64_t>& columns) {
+  const int64_t rows = whole.shape[0];
+  const int64_t width = whole.shape.size() > 1 ? whole.shape[1] : 1;
+  const auto size = static_cast<size_t>(SizeOf(whole.dtype).count());
+  TapValue part{whole.dtype, {rows, static_cast<int64_t>(columns.size())}, {}};
+  part.bytes.resize(static_cast<size_t>(rows) * columns.size() * size);
+  size_t at = 0;
+  for (int64_t row = 0; row < rows; ++row) {
+    for (const int64_t column : columns) {
+      if (column >= 0) {
+        std::memcpy(&part.bytes[at], &whole.bytes[static_cast<size_t>(row * width + column) * size],
+                    size);
+      }
+      at += size;
+    }
+  }
+  return part;
+}
+
+// Every row goes to `expert` first, then to its successors.
+TapValue IdsThrough(int64_t expert, int64_t rows, int64_t top_k, int64_t experts) {
+  TapValue ids{DType::kI32, {rows, top_k}, {}};
+  std::vector<int32_t> row;
+  for (int64_t i = 0; i < top_k; ++i) row.push_back(static_cast<int32_t>((expert + i) % experts));
+  std::sort(row.begin(), row.end());
+  for (int64_t r = 0; r < rows; ++r) {
+    const auto* begin = reinterpret_cast<const std::byte*>(row.data());
+    ids.bytes.insert(ids.bytes.end(), begin, begin + row.size() * sizeof(int32_t));
+  }
+  return ids;
+}
+
+class InputMaker {
+ public:
+  explicit InputMaker(CellSpec* spec) : spec_(spec) {}
+
+  Status Ops() {
+    for (const Node* node : spec_->nodes) {
+      if (auto status = OpInputs(*node); !status) return status;
+    }
+    return Ok();
+  }
+
+  Status Collectives() {
+    for (const Node* node : spec_->nodes) {
+      auto columns = WholeColumns(*spec_, node->tap);
+      if (!columns) return columns.error();
+      const std::string& tap = node->inputs.at(0);
+      for (int rank = 0; rank < spec_->degrees.tp; ++rank) {
+        spec_->given[{0, tap, rank}] = FillPartial(
+            spec_->fill, spec_->seed, fmt::format("{}@r{}", tap, rank), Rows(0), *columns);
+      }
+    }
+    return Ok();
+  }
+
+  Status Scope() {
+    const std::string tap = ScopeInput();
+    if (tap.empty()) return Ok();
+    auto columns = WholeColumns(*spec_, tap);
+    if (!columns) return columns.error();
+    for (int step = 0; step < static_cast<int>(spec_->steps.size()); ++step) {
+      auto value = Whole(tap, step, *columns);
+      if (!value) return value.error();
+      spec_->given[{step, tap, -1}] = std::move(*value);
+    }
+    return Ok();
+  }
+
+  Status ForcedRouting() {
+    if (spec_->problem.Get("routing") != "forced") return Ok();
+    if (spec_->steps.size() > 1 && spec_->fill != Fill::kReal) {
+      return Error{"routing=forced with decodes needs fill=real", ErrorKind::kUnsupported};
+    }
+    auto traced = ChainOf({});
+    if (!traced) return traced.error();
+    for (size_t step = 0; step < traced->size(); ++step) {
+      for (const Node* node : spec_->nodes) {
+        if (node->op != Op::kRouterIds && node->op != Op::kRouterWeights) continue;
+        const auto found = (*traced)[step].find(node->tap);
+        if (found == (*traced)[step].end()) continue;
+        spec_->given[{static_cast<int>(step), node->tap, -1}] =
+            FromTensor(found->second, node->op == Op::kRouterIds ? DType::kI32 : DType::kF32);
+      }
+    }
+    return Ok();
+  }
+
+ private:
+  int64_t Rows(int step) const {
+    return static_cast<int64_t>(spec_->steps[static_cast<size_t>(step)].tokens.size());
+  }
+
+  std::string ScopeInput() const {
+    const std::string prefix = fmt::format("L{}.", spec_->layer);
+    if (spec_->scope == "attn") return prefix + "input_norm";
+    if (spec_->scope == "moe" || spec_->scope == "route") return prefix + "post_norm";
+    if (spec_->scope == "layer") {
+      return spec_->layer == 0 ? "embed" : fmt::format("L{}.residual_mlp", spec_->layer - 1);
+    }
+    return "";
+  }
+
+  // The oracle's own chain, once, with what is given so far.
+  Result<reference::Trace> ChainOf(std::vector<std::string> wanted) {
+    reference::RunRequest request;
+    request.steps = spec_->steps;
+    request.wanted = std::move(wanted);
+    for (const auto& [key, value] : spec_->given) {
+      if (key.step == 0) request.given[key.tap] = judge::ToTensor(value);
+    }
+    if (spec_->layer >= 0) request.last_layer = spec_->layer;
+    return spec_->oracle->Run(request, Contract::Exact());
+  }
+
+  Result<TapValue> Whole(const std::string& tap, int step, int64_t columns) {
+    if (spec_->fill != Fill::kReal) {
+      return FillActivation(spec_->fill, spec_->seed,
+                            step == 0 ? tap : fmt::format("{}#{}", tap, step), Rows(step), columns);
+    }
+    if (real_.empty()) {
+      auto traced = ChainOf({});
+      if (!traced) return traced.error();
+      real_ = std::move(*traced);
+    }
+    const auto found = real_[static_cast<size_t>(step)].find(tap);
+    if (found == real_[static_cast<size_t>(step)].end()) {
+      return Error{fmt::format("fill=real: the oracle's chain has no {}", tap)};
+    }
+    return FromTensor(found->second, DType::kBF16);
+  }
+
+  Status OpInputs(const Node& node) {
+    for (const std::string& tap : node.inputs) {
+      if (tap == "tokens") continue;
+      const Node* input = spec_->oracle->FindNode(tap);
+      if (input == nullptr) return Error{fmt::format("{}: unknown input {}", node.tap, tap)};
+      if (input->op == Op::kRouterIds) {
+        const auto& config = spec_->model->checkpoint->config();
+        if (spec_->fill == Fill::kReal) {
+          if (auto status = RealIds(tap); !status) return status;
+        } else {
+          spec_->given[{0, tap, -1}] =
+              IdsThrough(node.expert, Rows(0), config.top_k, config.experts);
+        }
+        continue;
+      }
+      if (auto status = OpInput(*input); !status) return status;
+    }
+    return Ok();
+  }
+
+  Status RealIds(const std::string& tap) {
+    auto columns = WholeColumns(*spec_, tap);
+    if (!columns) return columns.error();
+    auto ids = Whole(tap, 0, *columns);
+    if (!ids) return ids.error();
+    spec_->given[{0, tap, -1}] = FromTensor(real_[0].at(tap), DType::kI32);
+    return Ok();
+  }
+
+  Status OpInput(const Node& input) {
+    if (spec_->given.count({0, input.tap, -1}) || spec_->given.count({0, input.tap, 0}))
+      return Ok();
+    auto columns = WholeColumns(*spec_, input.tap);
+    if (!columns) return columns.error();
+    auto whole = Whole(input.tap, 0, *columns);
+    if (!whole) return whole.error();
+    if (input.spread == reference::Spread::kReplicated) {
+      spec_->given[{0, input.tap, -1}] = std::move(*whole);
+      return Ok();
+    }
+    for (int rank = 0; rank < spec_->degrees.tp; ++rank) {
+      auto part = spec_->oracle->TapColumns(input, spec_->where(rank));
+      if (!part) return part.error();
+      spec_->given[{0, input.tap, rank}] = TakeColumns(*whole, *part);
+    }
+    return Ok();
+  }
+
+  CellSpec* spec_;
+  reference::Trace real_;
+};
+
+Status MakeWeights(CellSpec* spec) {
+  if (!GeneratesWeights(spec->fill)) return Ok();
+  std::vector<std::string> names;
+  const std::string prefix = fmt::format("L{}.", spec->layer);
+  for (const shard::Component& component : spec->model->components) {
+    if (spec->layer >= 0 && !component.name.starts_with(prefix)) continue;
+    names.push_back(component.source);
+  }
+  spec->generated = SyntheticWeights(*spec->model->checkpoint, names, spec->fill, spec->seed);
+  auto oracle = reference::Oracle::Create(spec->model->checkpoint->config(), *spec->generated);
+  if (!oracle) return oracle.error();
+  spec->generated_oracle = std::move(*oracle);
+  spec->weights = spec->generated.get();
+  spec->oracle = spec->generated_oracle.get();
+  for (const Node*& node : spec->nodes) node = spec->oracle->FindNode(node->tap);
+  return Ok();
+}
+
+// A model whose experts of one layer are larger than this is loaded with the routed ones only.
+constexpr int64_t kLoadAllExpertsBelow = int64_t{256} << 20;
+
+Status PickExperts(CellSpec* spec) {
+  if (spec->layer < 0 || !spec->selection.experts.empty()) return Ok();
+  int64_t bytes = 0;
+  const std::string prefix = fmt::format("L{}.moe.e", spec->layer);
+  for (const shard::Component& component : spec->model->components) {
+    if (!component.name.starts_with(prefix)) continue;
+    bytes += component.rows * component.columns * component.packing.bytes.count();
+  }
+  if (bytes < kLoadAllExpertsBelow || (spec->scope != "moe" && spec->scope != "layer")) return Ok();
+  reference::RunRequest request;
+  request.steps = spec->steps;
+  request.last_layer = spec->layer;
+  const std::string ids = fmt::format("L{}.router.ids", spec->layer);
+  request.wanted = {ids};
+  for (const auto& [key, value] : spec->given) {
+    if (key.step == 0) request.given[key.tap] = judge::ToTensor(value);
+  }
+  auto traced = spec->oracle->Run(request, Contract::Exact());
+  if (!traced) return traced.error();
+  std::set<int64_t> used;
+  for (const auto& step : *traced) {
+    for (const double id : step.at(ids).data) used.insert(static_cast<int64_t>(id));
+  }
+  spec->selection.experts.assign(used.begin(), used.end());
+  return Ok();
+}
+
+}  // namespace
+
+Result<int64_t> WholeColumns(const CellSpec& spec, const std::string& tap) {
+  const Node* node = spec.oracle->FindNode(tap);
+  if (node == nullptr) return Error{fmt::format("the oracle has no tap {}", tap)};
+  auto columns = spec.oracle->TapColumns(*node, {});
+  if (!columns) return columns.error();
+  return static_cast<int64_t>(columns->size());
+}
+
+Result<std::vector<int32_t>> ReadPrompt(const std::string& prompt, const Model& model) {
+  namespace fs = std::filesystem;
+  std::vector<int32_t> ids;
+  const fs::path golden = fs::path(GoldensFolder()) / "goldens" / model.name / "golden.json";
+  const int64_t vocab = model.checkpoint->config().vocab;
+  nlohmann::json list;
+  std::string where = prompt;
+  if (std::ifstream file(golden); file && prompt.find('/') == std::string::npos) {
+    const auto parsed = nlohmann::json::parse(file, nullptr, false);
+    if (parsed.is_object() && parsed.contains("prompts") && parsed["prompts"].contains(prompt)) {
+      list = parsed["prompts"][prompt];
+      where = golden.string();
+    }
+  }
+  if (list.is_null()) {
+    std::ifstream file(prompt);
+    if (!file) {
+      return Error{fmt::format("prompt={}: neither a prompt of {}'s golden nor a file of ids",
+                               prompt, model.name)};
+    }
+    list = nlohmann::json::array();
+    for (std::string word; file >> word;) {
+      char* end = nullptr;
+      const long long id = std::strtoll(word.c_str(), &end, 10);
+      if (*end != '\0') {
+        return Error{fmt::format("prompt={}: token {} is not a number", prompt, list.size())};
+      }
+      list.push_back(id);
+    }
+  }
+  for (const auto& item : list) {
+    if (!item.is_number_integer() || item.get<int64_t>() < 0 || item.get<int64_t>() >= vocab) {
+      return Error{fmt::format("{}: token {} is {}; allowed are 0 to {}", where, ids.size(),
+                               item.dump(), vocab - 1)};
+    }
+    ids.push_back(item.get<int32_t>());
+  }
+  if (ids.empty()) return Error{fmt::format("prompt={}: no token ids in {}", prompt, where)};
+  return ids;
+}
+
+Status FillCell(CellSpec* spec) {
+  if (auto status = MakeSteps(spec); !status) return status;
+  if (spec->mode != Mode::kScope && spec->steps.size() > 1) {
+    return Error{
+        fmt::format("tokens={}: a decode needs a scope with keys and values (attn, layer, "
+                    "model)",
+                    spec->problem.Get("tokens"))};
+  }
+  if (auto status = MakeWeights(spec); !status) return status;
+  InputMaker maker(spec);
+  Status made = Ok();
+  if (spec->mode == Mode::kOps) made = maker.Ops();
+  if (spec->mode == Mode::kCollective) made = maker.Collectives();
+  if (spec->mode == Mode::kScope) made = maker.Scope();
+  if (!made) return made;
+  if (auto status = maker.ForcedRouting(); !status) return status;
+  return PickExperts(spec);
+}
+
+}  // namespace assay::run

@@ -1,0 +1,204 @@
+#include "harness/run/matrix.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+
+#include "harness/run/cell.h"
+#include "kernels/registry.h"
+
+namespace assay::run {
+namespace {
+
+using Json = nlohmann::json;
+
+Result<MatrixRow> ReadRow(const Json& json, const std::string& where) {
+  static const std::set<std::string> kAllowed = {"name",    "kind",  "cross",
+                                                 "kernels", "legal", "tags"};
+  if (!json.is_object()) return Error{where + ": a row must be an object"};
+  for (const auto& [key, value] : json.items()) {
+    if (!kAllowed.count(key)) {
+      return Error{
+          fmt::format("{}: unknown key {}; allowed are {}", where, key, fmt::join(kAllowed, ", "))};
+    }
+  }
+  if (!json.contains("name") || !json["name"].is_string() || !json.contains("kind") ||
+      !json["kind"].is_string() || !json.contains("cross") || !json["cross"].is_object() ||
+      !json.contains("legal") || !json["legal"].is_number_integer()) {
+    return Error{where +
+                 ": a row needs name, kind, cross (an object of lists) and legal (a count)"};
+  }
+  MatrixRow row;
+  row.name = json["name"];
+  row.kind = json["kind"];
+  row.legal = json["legal"];
+  row.registry = json.value("kernels", std::string()) == "registry";
+  if (json.contains("tags")) row.tags = json["tags"].get<std::vector<std::string>>();
+  for (const KeyInfo& key : Keys()) {
+    const auto found = json["cross"].find(std::string(key.name));
+    if (found == json["cross"].end()) continue;
+    if (!found->is_array() || found->empty()) {
+      return Error{fmt::format("{}: {} must be a list of values", where, key.name)};
+    }
+    std::vector<std::string> values;
+    for (const Json& value : *found) {
+      values.push_back(value.is_string() ? value.get<std::string>() : value.dump());
+    }
+    row.cross.emplace_back(std::string(key.name), std::move(values));
+  }
+  if (row.cross.size() != json["cross"].size()) {
+    return Error{fmt::format("{}: cross has a key that problem strings do not have", where)};
+  }
+  return row;
+}
+
+// The cross product, later keys varying fastest, as problem strings.
+std::vector<std::string> Cross(const MatrixRow& row) {
+  std::vector<std::string> problems{row.kind};
+  for (const auto& [key, values] : row.cross) {
+    std::vector<std::string> longer;
+    for (const std::string& problem : problems) {
+      for (const std::string& value : values) {
+        longer.push_back(fmt::format("{} {}={}", problem, key, value));
+      }
+    }
+    problems = std::move(longer);
+  }
+  return problems;
+}
+
+// A problem for each kernel of the registry that takes the cell's weights.
+std::vector<Problem> WithKernels(const Problem& problem) {
+  std::vector<Problem> crossed;
+  for (const kernels::LinearKernel& kernel : kernels::LinearKernels()) {
+    if (kernel.method != problem.Get("method")) continue;
+    Problem with = problem;
+    with.keys["kernel"] = std::string(kernel.name);
+    with.keys["tier"] = std::string(kernels::NameOf(kernel.tier));
+    crossed.push_back(std::move(with));
+  }
+  return crossed;
+}
+
+Status AddCell(const Problem& problem, size_t row, ModelStore* models, std::set<std::string>* seen,
+               std::vector<MatrixCell>* cells) {
+  MatrixCell cell{problem, row, true};
+  auto legal = IsLegal(problem, models);
+  if (!legal) return legal.error();
+  cell.legal = *legal;
+  if (!seen->insert(PrintCanonical(problem)).second) {
+    return Error{fmt::format("two cells of the matrix are the same: {}", PrintMinimal(problem))};
+  }
+  cells->push_back(std::move(cell));
+  return Ok();
+}
+
+}  // namespace
+
+Result<std::vector<MatrixRow>> ReadMatrix(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) return Error{fmt::format("{}: cannot be read", path)};
+  std::stringstream text;
+  text << file.rdbuf();
+  const Json json = Json::parse(text.str(), nullptr, false);
+  if (!json.is_object() || !json.contains("rows") || !json["rows"].is_array()) {
+    return Error{fmt::format("{}: not a JSON object with a list of rows", path)};
+  }
+  std::vector<MatrixRow> rows;
+  std::set<std::string> names;
+  for (const Json& item : json["rows"]) {
+    auto row = ReadRow(item, fmt::format("{}: row {}", path, rows.size()));
+    if (!row) return row.error();
+    if (!names.insert(row->name).second) {
+      return Error{fmt::format("{}: two rows are named {}", path, row->name)};
+    }
+    rows.push_back(std::move(*row));
+  }
+  return rows;
+}
+
+Result<std::vector<MatrixCell>> ExpandMatrix(const std::vector<MatrixRow>& rows,
+                                             ModelStore* models) {
+  std::vector<MatrixCell> cells;
+  std::set<std::string> seen;
+  for (size_t index = 0; index < rows.size(); ++index) {
+    for (const std::string& text : Cross(rows[index])) {
+      const auto where = [&](const Error& error) {
+        return Error{fmt::format("row {}: {}: {}", rows[index].name, text, error.message),
+                     error.kind};
+      };
+      auto problem = ParseProblem(text);
+      if (!problem) return where(problem.error());
+      auto resolved = ResolveProblem(*problem, models);
+      if (!resolved) return where(resolved.error());
+      const std::vector<Problem> expanded =
+          rows[index].registry ? WithKernels(*resolved) : std::vector<Problem>{*resolved};
+      for (const Problem& one : expanded) {
+        auto added = AddCell(one, index, models, &seen, &cells);
+        if (!added) return where(added.error());
+      }
+    }
+  }
+  return cells;
+}
+
+std::string CheckLegal(const std::vector<MatrixRow>& rows, const std::vector<MatrixCell>& cells) {
+  std::vector<int64_t> legal(rows.size(), 0);
+  for (const MatrixCell& cell : cells) legal[cell.row] += cell.legal ? 1 : 0;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (legal[i] != rows[i].legal) {
+      return fmt::format("matrix row {} states {} legal cells, the planner finds {}", rows[i].name,
+                         rows[i].legal, legal[i]);
+    }
+  }
+  return "";
+}
+
+Result<Filter> ParseFilter(const std::string& text) {
+  const size_t equals = text.find('=');
+  std::vector<std::string> known{"kind"};
+  for (const KeyInfo& key : Keys()) known.emplace_back(key.name);
+  const std::string key = text.substr(0, equals);
+  if (equals == std::string::npos || equals + 1 == text.size()) {
+    return Error{fmt::format("{}: a filter is key=value[,value]", text)};
+  }
+  if (std::find(known.begin(), known.end(), key) == known.end()) {
+    const std::string nearest = Nearest(key, known);
+    return Error{fmt::format("{}: unknown key {}{}; allowed are {}", text, key,
+                             nearest.empty() ? "" : fmt::format(" (did you mean {}?)", nearest),
+                             fmt::join(known, ", "))};
+  }
+  Filter filter{key, {}};
+  std::stringstream values(text.substr(equals + 1));
+  for (std::string value; std::getline(values, value, ',');) {
+    if (!value.empty()) filter.values.push_back(value);
+  }
+  return filter;
+}
+
+bool Matches(const Problem& problem, const std::vector<Filter>& filters) {
+  return std::all_of(filters.begin(), filters.end(), [&](const Filter& filter) {
+    const std::string value = filter.key == "kind" ? problem.kind : problem.Get(filter.key);
+    const bool prefix = filter.key == "tier" || filter.key == "method";
+    return std::any_of(filter.values.begin(), filter.values.end(), [&](const std::string& wanted) {
+      return prefix ? value.starts_with(wanted) : value == wanted;
+    });
+  });
+}
+
+std::vector<std::string> KernelsWithoutCells(const std::vector<MatrixCell>& cells) {
+  std::set<std::string> named;
+  for (const MatrixCell& cell : cells) named.insert(cell.problem.Get("kernel"));
+  std::vector<std::string> without;
+  for (const kernels::LinearKernel& kernel : kernels::LinearKernels()) {
+    if (!named.count(std::string(kernel.name))) without.emplace_back(kernel.name);
+  }
+  return without;
+}
+
+}  // namespace assay::run

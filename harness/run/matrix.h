@@ -1,0 +1,52 @@
+// The matrix as data: rows that cross keys, expanded to problems.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "harness/run/model.h"
+#include "harness/run/problem.h"
+
+namespace assay::run {
+
+struct MatrixRow {
+  std::string name;
+  std::string kind;
+  // Keys in canonical order, each with the values it takes.
+  std::vector<std::pair<std::string, std::vector<std::string>>> cross;
+  // Also crossed with every row of the kernel registry whose method the op's weights have.
+  bool registry = false;
+  int64_t legal = 0;  // how many of the row's cells the plan must call legal
+  std::vector<std::string> tags;
+};
+
+struct MatrixCell {
+  Problem problem;
+  size_t row = 0;
+  bool legal = true;
+};
+
+struct Filter {
+  std::string key;                  // "kind" too
+  std::vector<std::string> values;  // any of them; tier and method match by prefix
+};
+
+// Reads DIR/default.json and the like. Errors name the file, the row and what is allowed.
+Result<std::vector<MatrixRow>> ReadMatrix(const std::string& path);
+
+// All cells, in the order of the rows, keys resolved, legality asked of the planner. Two equal
+// cells are an error, and so is a model that a row names and that is not shipped.
+Result<std::vector<MatrixCell>> ExpandMatrix(const std::vector<MatrixRow>& rows,
+                                             ModelStore* models);
+
+// Counts legal cells per row against what the rows state. Empty if they agree, else one line.
+std::string CheckLegal(const std::vector<MatrixRow>& rows, const std::vector<MatrixCell>& cells);
+
+// "key=value[,value]". Error: unknown key.
+Result<Filter> ParseFilter(const std::string& text);
+bool Matches(const Problem& problem, const std::vector<Filter>& filters);
+
+// Kernels of the registry that no cell names.
+std::vector<std::string> KernelsWithoutCells(const std::vector<MatrixCell>& cells);
+
+}  // namespace assay::run

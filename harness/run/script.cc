@@ -1,0 +1,202 @@
+// CellSpec -> what the child process asks of the engine.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <thread>
+
+#include "harness/run/cell.h"
+
+namespace assay::run {
+namespace {
+
+using reference::Node;
+
+abi::HostTensor Hand(const std::string& name, int rank, const TapValue& value) {
+  abi::HostTensor tensor;
+  tensor.name = name;
+  tensor.rank = rank;
+  tensor.dtype = value.dtype;
+  tensor.shape = value.shape;
+  tensor.data = value.bytes.data();
+  tensor.bytes = value.bytes.size();
+  return tensor;
+}
+
+abi::HostTensor Hand(const TensorView& view) {
+  abi::HostTensor tensor;
+  tensor.name = view.name;
+  tensor.dtype = view.dtype;
+  tensor.shape = view.shape;
+  tensor.data = view.bytes.data();
+  tensor.bytes = view.bytes.size();
+  return tensor;
+}
+
+void AddTensors(const CellSpec& spec, const std::vector<shard::Component>& components,
+                abi::Script* script) {
+  std::set<std::string> added;
+  const auto add = [&](const std::string& name) {
+    const TensorView* view = spec.weights->Find(name);
+    if (view != nullptr && added.insert(name).second) script->tensors.push_back(Hand(*view));
+  };
+  constexpr std::string_view kPacked = "weight_packed";
+  for (const shard::Component& component : components) {
+    add(component.source);
+    if (component.source.ends_with(kPacked)) {
+      add(component.source.substr(0, component.source.size() - kPacked.size()) + "weight_shape");
+    }
+  }
+}
+
+// The op's output, with the type that the contract promises; its memory is made in the child.
+Result<abi::HostTensor> OutputOf(const CellSpec& spec, const Node& node, int rank) {
+  const DType dtype = node.op == reference::Op::kRouterIds
+                          ? DType::kI32
+                          : spec.facts.contract.RoundingOf(node.path, node.op_class);
+  auto columns = spec.oracle->TapColumns(node, spec.where(rank));
+  if (!columns) return columns.error();
+  abi::HostTensor output;
+  output.name = node.tap;
+  output.rank = rank;
+  output.dtype = dtype == DType::kF64 ? DType::kF32 : dtype;
+  const auto rows = static_cast<int64_t>(spec.steps[0].tokens.size());
+  output.shape = {rows, static_cast<int64_t>(columns->size())};
+  output.bytes = static_cast<uint64_t>(rows) * columns->size() *
+                 static_cast<uint64_t>(SizeOf(output.dtype).count());
+  return output;
+}
+
+const TapValue* Given(const CellSpec& spec, const std::string& tap, int rank, int step,
+                      int* found_rank) {
+  for (const int candidate : {rank, -1}) {
+    const auto found = spec.given.find({step, tap, candidate});
+    if (found != spec.given.end()) {
+      *found_rank = candidate;
+      return &found->second;
+    }
+  }
+  return nullptr;
+}
+
+// Rows of an expert's op: the tokens routed to it, as the given ids say.
+int64_t RowsOf(const CellSpec& spec, const Node& node) {
+  const auto all = static_cast<int64_t>(spec.steps[0].tokens.size());
+  if (node.expert < 0) return all;
+  const std::string ids = fmt::format("L{}.router.ids", node.layer);
+  const auto found = spec.given.find({0, ids, -1});
+  if (found == spec.given.end()) return all;
+  const reference::Tensor tensor = judge::ToTensor(found->second);
+  int64_t rows = 0;
+  for (int64_t row = 0; row < tensor.rows(); ++row) {
+    for (int64_t i = 0; i < tensor.columns(); ++i) {
+      if (tensor.data[static_cast<size_t>(row * tensor.columns() + i)] ==
+          static_cast<double>(node.expert)) {
+        ++rows;
+      }
+    }
+  }
+  return rows;
+}
+
+Status AddOps(const CellSpec& spec, abi::Script* script) {
+  for (const Node* node : spec.nodes) {
+    const int64_t rows = RowsOf(spec, *node);
+    if (rows == 0) continue;
+    for (int rank = 0; rank < spec.degrees.tp; ++rank) {
+      abi::OpCall call;
+      call.rank = rank;
+      call.tap = node->tap;
+      for (const std::string& tap : node->inputs) {
+        int given_rank = -1;
+        const TapValue* value = Given(spec, tap, rank, 0, &given_rank);
+        if (value != nullptr) call.inputs.push_back(Hand(tap, given_rank, *value));
+      }
+      auto output = OutputOf(spec, *node, rank);
+      if (!output) return output.error();
+      const int64_t row_bytes = static_cast<int64_t>(output->bytes) / output->shape[0];
+      output->shape[0] = rows;
+      output->bytes = static_cast<uint64_t>(rows * row_bytes);
+      call.output = std::move(*output);
+      script->ops.push_back(std::move(call));
+    }
+  }
+  return Ok();
+}
+
+void AddRuns(const CellSpec& spec, abi::Script* script) {
+  for (int step = 0; step < static_cast<int>(spec.steps.size()); ++step) {
+    abi::RunCall call;
+    call.scope = spec.scope;
+    call.layer = spec.layer;
+    call.tokens = spec.steps[static_cast<size_t>(step)].tokens;
+    call.first_position = spec.steps[static_cast<size_t>(step)].first_position;
+    for (const auto& [key, value] : spec.given) {
+      if (key.step == step) call.inputs.push_back(Hand(key.tap, key.rank, value));
+    }
+    script->runs.push_back(std::move(call));
+  }
+}
+
+Status AddReduces(const CellSpec& spec, abi::Script* script) {
+  for (const Node* node : spec.nodes) {
+    abi::ReduceCall call;
+    call.tap = node->tap;
+    const bool attention = node->domain == reference::Domain::kAttention;
+    const int parts = attention ? spec.degrees.attention() : spec.degrees.tp;
+    for (int rank = 0; rank < parts; ++rank) {
+      int given_rank = -1;
+      const TapValue* value = Given(spec, node->inputs[0], rank, 0, &given_rank);
+      if (value == nullptr) return Error{fmt::format("{}: no partial of rank {}", node->tap, rank)};
+      call.inputs.push_back(Hand(node->inputs[0], rank, *value));
+    }
+    auto output = OutputOf(spec, *node, 0);
+    if (!output) return output.error();
+    output->rank = -1;
+    call.output = std::move(*output);
+    script->reduces.push_back(std::move(call));
+  }
+  return Ok();
+}
+
+}  // namespace
+
+Result<abi::Script> MakeScript(const CellSpec& spec, const shard::ModelPlan* plan,
+                               const std::vector<shard::Component>& components,
+                               const CellLimits& limits) {
+  abi::Script script;
+  script.engine = spec.engine.table;
+  script.library = spec.engine.library;
+  script.config_json = spec.model->checkpoint->config_json();
+  script.tier = spec.problem.Get("tier");
+  script.kernel = spec.problem.Get("kernel");
+  script.method = spec.problem.Get("method");
+  script.layout = spec.problem.Get("layout");
+  script.act = spec.problem.Get("act");
+  script.reduce = spec.problem.Get("reduce");
+  script.routing = spec.problem.Get("routing");
+  script.tp = spec.degrees.tp;
+  script.attn_tp = spec.degrees.attention();
+  script.threads = spec.problem.Get("threads").empty()
+                       ? static_cast<int>(std::max(1u, std::thread::hardware_concurrency()))
+                       : spec.problem.GetInt("threads");
+  script.time_limit_ms = limits.time_ms;
+  script.memory_limit_bytes = limits.memory_bytes;
+  script.load_layer = spec.layer;
+  AddTensors(spec, components, &script);
+  if (plan == nullptr) return script;  // illegal: the engine is only asked to load
+  script.plan = plan->Print();
+  for (const shard::ComponentPlan& component : plan->components) {
+    for (int rank = 0; rank < spec.degrees.tp; ++rank) {
+      script.exports.push_back({component.component.name, rank});
+    }
+  }
+  Status added = Ok();
+  if (spec.mode == Mode::kOps) added = AddOps(spec, &script);
+  if (spec.mode == Mode::kScope) AddRuns(spec, &script);
+  if (spec.mode == Mode::kCollective) added = AddReduces(spec, &script);
+  if (!added) return added.error();
+  return script;
+}
+
+}  // namespace assay::run
