@@ -1,0 +1,76 @@
+// Plans and refusals as people read them.
+#include <fmt/format.h>
+
+#include "harness/shard/plan.h"
+
+namespace assay::shard {
+namespace {
+
+// "g32 u4x8": group and packing, where there are any.
+std::string StorageSuffix(const Component& c) {
+  std::string text;
+  if (c.group.count() > 0) text += fmt::format(" g{}", c.group.count());
+  if (const int64_t per_word = c.packing.elements.count(); per_word > 1) {
+    text += fmt::format(" u{}x{}", c.packing.bytes.count() * 8 / per_word, per_word);
+  }
+  return text;
+}
+
+int64_t PaddingOf(const ComponentPlan& plan) {
+  int64_t padding = 0;
+  for (const auto& ranges : plan.ranks) {
+    for (const Range& range : ranges) padding += range.is_padding() ? range.length : 0;
+  }
+  return padding;
+}
+
+std::string Plural(int64_t n, const std::string& unit) {
+  return fmt::format("{} {}{}", n, unit, n == 1 ? "" : "s");
+}
+
+}  // namespace
+
+std::string ComponentPlan::Print() const {
+  std::string text;
+  if (axis == Axis::kNone) {
+    text = "whole";
+  } else {
+    text = fmt::format("{}[{}]", axis == Axis::kRows ? "n" : "k", domain);
+    if (replicas > 1) text += fmt::format("/{}", replicas);
+  }
+  text += StorageSuffix(component);
+  if (const int64_t padding = PaddingOf(*this); padding > 0)
+    text += fmt::format(" pad {}", padding);
+  if (owner) text += fmt::format(", added by rank {}", *owner);
+  return text;
+}
+
+std::string Refusal::Message() const {
+  const std::string in_elements =
+      elements == extent ? "" : fmt::format(" ({})", Plural(elements, "element"));
+  const std::string where = cuts.empty() ? tensor : fmt::format("{} ({})", tensor, cuts);
+  const char* verb = axis == "kv_heads" ? "neither divide by nor into" : "do not divide by";
+  std::string text = fmt::format("{}: axis {} has {}{}, which {} {} {}", where, axis,
+                                 Plural(extent, unit), in_elements, verb, degree, parts);
+  const std::string rule = attn_tp == 0 ? "" : fmt::format(" with attn_tp {}", attn_tp);
+  text += largest_legal_tp > 0 ? fmt::format("; largest legal TP{} is {}", rule, largest_legal_tp)
+                               : fmt::format("; no TP up to 64 is legal{}", rule);
+  return text;
+}
+
+const ComponentPlan* ModelPlan::Find(std::string_view component) const {
+  for (const ComponentPlan& plan : components) {
+    if (plan.component.name == component) return &plan;
+  }
+  return nullptr;
+}
+
+std::string ModelPlan::Print() const {
+  std::string text;
+  for (const ComponentPlan& plan : components) {
+    text += fmt::format("{} {} <- {}\n", plan.component.name, plan.Print(), plan.component.source);
+  }
+  return text;
+}
+
+}  // namespace assay::shard
