@@ -1,0 +1,230 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "reports/html_parts.h"
+#include "reports/text.h"
+
+namespace assay::reports {
+namespace {
+
+constexpr size_t kOpsUnfolded = 16;      // longer tables are folded
+constexpr size_t kOpsShown = 2000;       // the rest is in the JSON lines
+constexpr size_t kPropagatedShown = 12;  // taps named before "and n more"
+constexpr size_t kOutputShown = 8192;    // bytes of what the engine printed
+
+std::string Row(std::string_view name, const std::string& value_html) {
+  return fmt::format("<dt>{}</dt><dd>{}</dd>\n", Escaped(name), value_html);
+}
+
+std::string Code(std::string_view text) { return "<code>" + Escaped(text) + "</code>"; }
+
+std::string Codes(const std::vector<std::string>& names, size_t shown) {
+  std::string out;
+  for (size_t i = 0; i < std::min(names.size(), shown); ++i) {
+    out += (i > 0 ? ", " : "") + Code(names[i]);
+  }
+  if (names.size() > shown) out += fmt::format(" and {} more", names.size() - shown);
+  return out;
+}
+
+std::string PathList(const Divergence& divergence) {
+  const auto steps = Path(divergence);
+  if (steps.empty()) return "";
+  std::string out = "<ol class=\"path\" aria-label=\"path, from coarse to fine\">";
+  for (const auto& [name, value] : steps) {
+    out += fmt::format("<li><span>{} <b>{}</b></span></li>", Escaped(name), Escaped(value));
+  }
+  return out + "</ol>\n";
+}
+
+std::string Values(const Divergence& divergence) {
+  if (!divergence.expected && !divergence.got) return "";
+  const auto [expected, got] = ValueTexts(divergence.expected, divergence.got);
+  const auto box = [&](const char* name, const std::string& value, size_t bits) {
+    std::string out = fmt::format("<div><span>{}</span><strong>{}</strong>", name, Escaped(value));
+    if (divergence.bits.size() == 2) {
+      out += fmt::format("<small>bits <code>{}</code></small>", Escaped(divergence.bits[bits]));
+    }
+    return out + "</div>";
+  };
+  return "<div class=\"pair\">" + box("expected", expected, 0) + box("got", got, 1) + "</div>\n";
+}
+
+std::string Facts(const Divergence& divergence) {
+  std::string out;
+  if (!divergence.tensor.empty()) out += Row("tensor", Code(divergence.tensor));
+  if (!divergence.local_index.empty()) {
+    out += Row("in the rank's shard", Code(IndexText(divergence.local_index)));
+  }
+  const Signature& signature = divergence.signature;
+  if (!signature.id.empty()) {
+    std::string text = Code(signature.id);
+    if (!signature.text.empty()) text += " " + Escaped(signature.text);
+    if (!signature.evidence.empty()) {
+      text += fmt::format("<br><span class=\"soft\">{}</span>", Escaped(signature.evidence));
+    }
+    out += Row("signature", text);
+  }
+  if (!divergence.cleared.empty()) {
+    out += Row("cleared by substitution", Escaped(Joined(divergence.cleared, ", ")));
+  }
+  if (!divergence.propagated.empty()) {
+    out += Row("propagated to", Codes(divergence.propagated, kPropagatedShown));
+  }
+  return out;
+}
+
+std::string CellFacts(const CellResult& cell) {
+  std::string out;
+  if (!cell.reason.empty()) out += Row("reason", Escaped(cell.reason));
+  std::vector<std::string> metrics;
+  for (const auto& [name, value] : MetricTexts(cell.metrics)) metrics.push_back(name + " " + value);
+  if (!metrics.empty()) {
+    const std::string mode = cell.mode.empty() ? "" : cell.mode + ": ";
+    out += Row("metrics", Escaped(mode + Joined(metrics, " · ")));
+  }
+  if (cell.metrics.tolerance) {
+    out += Row("tolerance", Escaped(ToleranceText(*cell.metrics.tolerance)));
+  }
+  if (cell.executed) {
+    const Executed& e = *cell.executed;
+    std::string text =
+        fmt::format("{}, tier {} ({}), layout {}, {}, TP {}, {}, engine {}", e.kernel, e.tier,
+                    e.how, e.layout, e.act, e.tp, Counted(e.threads, "thread"), e.engine);
+    if (!e.ranks_differ.empty()) text += ", but not on ranks " + IndexText(e.ranks_differ);
+    out += Row("executed", Escaped(text));
+  } else {
+    out += Row("executed", "nothing");
+  }
+  if (cell.attempts > 1) out += Row("attempts", std::to_string(cell.attempts));
+  if (!cell.model_hash.empty()) out += Row("model", Code(cell.model_hash));
+  return out;
+}
+
+// "@r1" or not: the row of the first divergence.
+bool IsFirstWrong(const OpRow& row, const CellResult& cell) {
+  if (cell.divergences.empty()) return false;
+  const Divergence& first = cell.divergences.front();
+  return row.tap == first.tap ||
+         (first.rank && row.tap == fmt::format("{}@r{}", first.tap, *first.rank));
+}
+
+std::string OpTable(const CellResult& cell) {
+  if (cell.ops.empty()) return "";
+  const auto beyond = [](const OpRow& row) { return row.local && !(*row.local <= 1); };
+  const bool steps =
+      std::any_of(cell.ops.begin(), cell.ops.end(), [](const OpRow& row) { return row.step != 0; });
+  std::string rows;
+  for (size_t i = 0; i < std::min(cell.ops.size(), kOpsShown); ++i) {
+    const OpRow& row = cell.ops[i];
+    const bool first = IsFirstWrong(row, cell);
+    rows += fmt::format("<tr class=\"{}{}\"><td>{}{}</td>", beyond(row) ? "beyond " : "",
+                        first ? "first" : "", Code(row.tap),
+                        first         ? " first wrong"
+                        : beyond(row) ? " beyond its bound"
+                                      : "");
+    if (steps) rows += fmt::format("<td class=\"num\">{}</td>", row.step);
+    for (const auto& value : {row.local, row.accumulated, row.cosine, row.rel_l2}) {
+      rows += fmt::format("<td class=\"num\">{}</td>", NumberText(value));
+    }
+    rows += "</tr>\n";
+  }
+  const auto wrong = std::count_if(cell.ops.begin(), cell.ops.end(), beyond);
+  std::string note;
+  if (cell.ops.size() > kOpsShown) {
+    note = fmt::format("<p class=\"soft\">{} more are in results.jsonl.</p>",
+                       cell.ops.size() - kOpsShown);
+  }
+  return fmt::format(
+      "<details{}><summary>{} judged, {} beyond their bound</summary>\n<div "
+      "class=\"scroll\"><table>"
+      "<thead><tr><th>op</th>{}<th class=\"num\">local error / tolerance</th>"
+      "<th class=\"num\">accumulated</th><th class=\"num\">cosine</th>"
+      "<th class=\"num\">rel L2</th></tr></thead>\n<tbody>\n{}</tbody></table></div>{}</details>\n",
+      cell.ops.size() <= kOpsUnfolded ? " open" : "", Counted(cell.ops.size(), "op"), wrong,
+      steps ? "<th class=\"num\">step</th>" : "", rows, note);
+}
+
+std::string FurtherDivergences(const CellResult& cell) {
+  if (cell.divergences.size() < 2) return "";
+  std::string out = fmt::format("<h4>{} in this cell</h4>\n",
+                                Counted(cell.divergences.size() - 1, "more independent finding"));
+  for (size_t i = 1; i < cell.divergences.size(); ++i) {
+    const Divergence& divergence = cell.divergences[i];
+    out += fmt::format("<details><summary>{}</summary>{}{}<dl>{}</dl></details>\n",
+                       Escaped(Culprit(divergence)), PathList(divergence), Values(divergence),
+                       Facts(divergence));
+  }
+  return out;
+}
+
+std::string Repro(const CellResult& cell) {
+  if (cell.repro.empty()) return "";
+  return fmt::format("<h4>Reproduce (one click selects it)</h4>\n<pre><code>{}</code></pre>\n",
+                     Escaped(cell.repro));
+}
+
+std::string Output(const CellResult& cell) {
+  if (cell.engine_output.empty()) return "";
+  const std::string_view text = std::string_view(cell.engine_output).substr(0, kOutputShown);
+  return fmt::format(
+      "<details><summary>What the engine printed{}</summary><pre>{}</pre></details>\n",
+      text.size() < cell.engine_output.size() ? " (its beginning)" : "",
+      Escaped(text, /*lines=*/true));
+}
+
+std::string OtherCells(const Group& group) {
+  if (group.cells.size() < 2) return "";
+  std::string items;
+  for (size_t i = 1; i < group.cells.size(); ++i) {
+    items += fmt::format("<li>{}</li>\n", Code(group.cells[i]->problem));
+  }
+  return fmt::format("<details><summary>The same finding in {}</summary><ul>{}</ul></details>\n",
+                     Counted(group.cells.size() - 1, "more cell"), items);
+}
+
+}  // namespace
+
+std::string CssClass(Verdict verdict) {
+  std::string out;
+  for (const char c : NameOf(verdict)) {
+    out += c == '_' ? '-' : static_cast<char>(c - 'A' + 'a');
+  }
+  return out;
+}
+
+std::string VerdictChip(Verdict verdict) {
+  return fmt::format("<span class=\"v {}\">{}</span>", CssClass(verdict), NameOf(verdict));
+}
+
+std::string FindingId(size_t position) { return fmt::format("finding-{}", position + 1); }
+
+std::string FindingArticle(const Group& group, size_t position, bool open) {
+  const CellResult& cell = *group.cells.front();
+  std::string body;
+  if (!cell.divergences.empty()) {
+    const Divergence& first = cell.divergences.front();
+    body += PathList(first) + Values(first) + "<dl>" + Facts(first) + "</dl>\n";
+  }
+  body += Repro(cell) + "<dl>" + CellFacts(cell) + "</dl>\n" + OpTable(cell) +
+          FurtherDivergences(cell) + Output(cell) + OtherCells(group) +
+          fmt::format(
+              "<details><summary>The whole problem string</summary><pre><code>{}</code></pre>"
+              "</details>\n",
+              Escaped(cell.problem));
+  const std::string edge =
+      cell.verdict == Verdict::kFail ? "" : " " + CssClass(cell.verdict) + "-edge";
+  const std::string label =
+      fmt::format("<div class=\"label\">{}<span class=\"mono\">{}</span></div><h3>{}</h3>",
+                  VerdictChip(cell.verdict), Escaped(Label(cell)), Escaped(Finding(cell)));
+  const std::string id = FindingId(position);
+  if (open) {
+    return fmt::format("<article class=\"finding{}\" id=\"{}\">{}\n{}</article>\n", edge, id, label,
+                       body);
+  }
+  return fmt::format("<details class=\"finding{}\" id=\"{}\"><summary>{}</summary>\n{}</details>\n",
+                     edge, id, label, body);
+}
+
+}  // namespace assay::reports

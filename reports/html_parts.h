@@ -1,0 +1,28 @@
+// Parts of the page that have files of their own.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "reports/view.h"
+
+namespace assay::reports {
+
+extern const std::string_view kStyle;  // the style sheet
+
+// "<span class=\"v fail\">FAIL</span>"
+std::string VerdictChip(Verdict verdict);
+std::string CssClass(Verdict verdict);  // "fail", "not-executed"
+
+// The id of a group's article, by position.
+std::string FindingId(size_t position);
+
+// One article for cells with the same finding; `open`: unfolded.
+std::string FindingArticle(const Group& group, size_t position, bool open);
+
+// The heat maps of all models. Squares of red cells lead to their article.
+std::string HeatSection(const RunRecord& record, const std::vector<Group>& findings);
+
+}  // namespace assay::reports

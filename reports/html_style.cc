@@ -1,0 +1,103 @@
+#include "reports/html_parts.h"
+
+namespace assay::reports {
+
+// Colours come in pairs, ground and ink, of a contrast of at least 4.5 in both schemes; no meaning
+// rests on colour alone.
+const std::string_view kStyle = R"css(
+:root{color-scheme:light dark;
+--page:#f7f7f5;--card:#fff;--ink:#1c2024;--soft:#565d66;--line:#e1e2de;--link:#1d5a96;--code:#f1f1ee;
+--pass:#dff0e5;--pass-ink:#17512f;--fail:#b3261e;--fail-ink:#fff;--mis:#f6d595;--mis-ink:#523500;
+--infra:#e4d8f5;--infra-ink:#45237b;--not:#e9e9e6;--not-ink:#474d54;--skip:#f7f7f5;--skip-ink:#565d66;
+--ref:#dce8f5;--ref-ink:#1d4470;--mono:ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",monospace}
+@media (prefers-color-scheme:dark){:root{
+--page:#14161a;--card:#1c1f24;--ink:#e5e7ea;--soft:#a3aab3;--line:#30343b;--link:#8fbdf0;--code:#252930;
+--pass:#193a2a;--pass-ink:#b5e6c8;--fail:#c6362d;--fail-ink:#fff;--mis:#5c400f;--mis-ink:#ffdf9f;
+--infra:#3b2b5b;--infra-ink:#dccdf8;--not:#2b2e34;--not-ink:#c4c9cf;--skip:#14161a;--skip-ink:#a3aab3;
+--ref:#1f3449;--ref-ink:#bed8f3}}
+*{box-sizing:border-box}
+body{margin:0;background:var(--page);color:var(--ink);font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif}
+main{max-width:1120px;margin:0 auto;padding:28px 24px 64px}
+h1{font-size:27px;line-height:1.25;margin:2px 0 6px;letter-spacing:-.01em}
+h2{font-size:18px;margin:40px 0 12px}
+h3{font-size:17px;line-height:1.4;margin:0;font-weight:600;overflow-wrap:anywhere}
+h4{font-size:13px;color:var(--soft);font-weight:600;margin:18px 0 6px}
+p{margin:6px 0}
+a{color:var(--link)}
+.soft{color:var(--soft)}
+.brand{font-weight:600;color:var(--soft);font-size:13px;letter-spacing:.02em}
+code,pre,.mono{font-family:var(--mono);font-size:.9em;overflow-wrap:anywhere}
+.facts{display:flex;flex-wrap:wrap;gap:2px 18px;font-size:13px;color:var(--soft);margin:0 0 20px}
+.facts b{font-weight:600;color:var(--ink);overflow-wrap:anywhere}
+.v{display:inline-block;font-size:12px;font-weight:650;line-height:1;padding:5px 7px;border-radius:4px;letter-spacing:.02em;white-space:nowrap}
+.pass{background:var(--pass);color:var(--pass-ink)}
+.fail{background:var(--fail);color:var(--fail-ink)}
+.mistrusted{background:var(--mis);color:var(--mis-ink)}
+.infra{background:var(--infra);color:var(--infra-ink)}
+.not-executed{background:var(--not);color:var(--not-ink)}
+.skipped{background:var(--skip);color:var(--skip-ink);box-shadow:inset 0 0 0 1px var(--line)}
+.refused{background:var(--ref);color:var(--ref-ink)}
+.totals{background:var(--card);border:1px solid var(--line);border-radius:8px;padding:12px 16px}
+.bar{display:flex;height:8px;border-radius:4px;overflow:hidden;margin-bottom:10px;gap:1px}
+.bar i{min-width:3px}
+.counts{display:flex;flex-wrap:wrap;gap:6px 16px;align-items:center;margin-bottom:8px}
+.counts span.n{font-weight:600;margin-right:5px;font-variant-numeric:tabular-nums}
+.counts .zero{opacity:.62}
+.sums{font-size:13px;color:var(--soft);margin:0;font-variant-numeric:tabular-nums}
+.finding{background:var(--card);border:1px solid var(--line);border-left:5px solid var(--fail);border-radius:8px;padding:16px 20px;margin:14px 0}
+.finding.mistrusted-edge{border-left-color:var(--mis-ink)}
+.finding.infra-edge{border-left-color:var(--infra-ink)}
+.label{display:flex;flex-wrap:wrap;gap:8px;align-items:center;margin-bottom:8px}
+.path{display:flex;flex-wrap:wrap;list-style:none;margin:12px 0 14px;padding:0;gap:6px 0}
+.path li{display:flex;align-items:center}
+.path li span{background:var(--code);border-radius:5px;padding:3px 9px;font-size:13px;overflow-wrap:anywhere}
+.path li:not(:last-child)::after{content:"\2192";color:var(--soft);margin:0 7px}
+.path b{font-family:var(--mono);font-weight:600}
+.pair{display:grid;grid-template-columns:minmax(0,1fr) minmax(0,1fr);gap:12px;margin:12px 0}
+.pair div{background:var(--code);border-radius:6px;padding:8px 12px}
+.pair strong{display:block;font:600 19px/1.3 var(--mono);overflow-wrap:anywhere}
+.pair small,.pair span{color:var(--soft);font-size:13px}
+dl{display:grid;grid-template-columns:max-content minmax(0,1fr);gap:5px 16px;margin:12px 0;font-size:14px}
+dt{color:var(--soft)}dd{margin:0;overflow-wrap:anywhere}
+pre{background:var(--code);border-radius:6px;padding:10px 12px;margin:4px 0;white-space:pre-wrap}
+pre code{font-size:13px;-webkit-user-select:all;user-select:all}
+table{border-collapse:collapse;width:100%;font-size:13px}
+th,td{text-align:left;padding:5px 10px 5px 0;border-bottom:1px solid var(--line);vertical-align:top}
+th{font-weight:600;color:var(--soft)}
+td.num,th.num{text-align:right;font-variant-numeric:tabular-nums;font-family:var(--mono)}
+tr.beyond td{font-weight:600}
+tr.first td{background:var(--code)}
+.scroll{overflow-x:auto}
+details{margin:10px 0}
+summary{cursor:pointer;color:var(--link);font-size:14px}
+details.finding>summary{color:var(--ink);list-style-position:outside}
+.heat{background:var(--card);border:1px solid var(--line);border-radius:8px;padding:14px 16px;margin:12px 0}
+.heat table{table-layout:fixed}
+.heat th,.heat td{border:0;padding:2px;vertical-align:middle}
+.heat thead th{font-size:12px;text-align:center;padding-bottom:6px}
+.heat thead th:first-child{text-align:left;width:32%}
+.heat tbody th{font-weight:400;color:var(--ink);font-size:13px;padding-right:12px;overflow-wrap:anywhere}
+.heat tbody th b{font-weight:600}
+.heat td .v{display:block;text-align:center;padding:7px 3px;font-size:11.5px;text-decoration:none;overflow:hidden}
+.heat td small{display:block;font-weight:400;font-size:11px;margin-top:3px;white-space:normal;line-height:1.25;letter-spacing:0}
+.heat .none{display:block;text-align:center;color:var(--soft)}
+.heat a.v:hover{text-decoration:underline}
+.tp{display:none}
+.reasons{list-style:none;padding:0;margin:0}
+.reasons>li{background:var(--card);border:1px solid var(--line);border-radius:8px;padding:10px 16px;margin:8px 0}
+.reasons details{margin:4px 0 0}
+.reasons ul{padding-left:18px;margin:6px 0;font-size:13px}
+.legend{font-size:13px;color:var(--soft);margin:6px 0 10px}
+@media (max-width:640px){
+main{padding:18px 14px 40px}h1{font-size:22px}
+.finding{padding:14px}.pair{grid-template-columns:minmax(0,1fr)}
+dl{grid-template-columns:minmax(0,1fr);gap:0}dd{margin-bottom:8px}
+.heat{padding:12px}
+.heat thead{display:none}.heat table,.heat tbody{display:block}
+.heat tr{display:grid;grid-template-columns:repeat(auto-fill,minmax(104px,1fr));margin-bottom:12px}
+.heat tbody th{grid-column:1/-1;padding-bottom:3px}
+.tp{display:block;font-size:11px;color:var(--soft);text-align:center}
+}
+)css";
+
+}  // namespace assay::reports
