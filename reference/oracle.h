@@ -1,7 +1,8 @@
 // The oracle: scalar, double precision, written from formats.md and models.md. It knows a model as
-// a graph of ops, each with a named output (a tap). It evaluates the whole chain (golden, accumulated
-// error) and any single op on inputs that somebody else computed (local error), on the whole tensor
-// or on what one rank holds. It shares no line with kernels/ and slices by its own rules.
+// a graph of ops, each with a named output (a tap). It evaluates the whole chain (golden,
+// accumulated error) and any single op on inputs that somebody else computed (local error), on the
+// whole tensor or on what one rank holds. It shares no line with kernels/ and slices by its own
+// rules.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +31,7 @@ enum class Op {
   kScores,         // q_rot, k_rot (MLA: + kv_b) -> [T, heads, keys], masked ones are -inf
   kContext,        // scores, v (MLA: kv_b) -> softmax(scores)·v, [T, heads·v_dim]
   kActivation,     // gate, up -> silu(gate)·up
-  kRouterScores,   // router logits -> sigmoid or softmax
+  kRouterScores,   // router logits -> sigmoid
   kRouterIds,      // scores -> ids ascending, [T, top_k]
   kRouterWeights,  // scores, ids -> weights in that order
   kCombine,        // ids, weights, e{E}.down ... -> Σ w·down, [T, H]: moe.partial
@@ -54,7 +55,7 @@ struct Node {
   Op op = Op::kAdd;
   int64_t layer = -1, expert = -1;
   std::vector<std::string> inputs;  // taps; "tokens" for kEmbed
-  std::string weight;    // parameter without suffix, "L1.moe.e5.down"; empty: none
+  std::string weight;               // parameter without suffix, "L1.moe.e5.down"; empty: none
   Spread spread = Spread::kReplicated;
   Domain domain = Domain::kNone;
   bool cuts_contraction = false;  // row-parallel: the rank's input is its columns
@@ -104,7 +105,7 @@ struct Evaluation {
 // What a rank holds of a component, as stored, sliced by the oracle's own brute-force rules.
 struct Slice {
   DType dtype = DType::kBF16;
-  std::string unit;              // of a column: "element", "word", "group"
+  std::string unit;  // of a column: "element", "word", "group"
   int64_t elements_per_column = 1;
   std::vector<int64_t> rows;     // global row of each local row; -1: padding
   std::vector<int64_t> columns;  // global column of each local one, stored values
@@ -112,15 +113,21 @@ struct Slice {
 };
 
 struct RunRequest {
-  std::vector<Step> steps;          // prefill, then decodes
-  int64_t first_layer = 0;          // with `input`: start here ...
-  int64_t last_layer = -1;          // ... and stop after it; -1: to the logits
-  const Tensor* input = nullptr;    // residual stream before first_layer, instead of the embedding
+  std::vector<Step> steps;        // prefill, then decodes
+  int64_t first_layer = 0;        // with `input`: start here ...
+  int64_t last_layer = -1;        // ... and stop after it; -1: to the logits
+  const Tensor* input = nullptr;  // residual stream before first_layer, instead of the embedding
   // Taps to use instead of computing them: forced routing ("L1.router.ids"), or a block's inputs.
+  // Rows are all steps' tokens, one step after the other.
   std::map<std::string, Tensor> given;
   // Empty: all. Otherwise only these taps and what they need.
   std::vector<std::string> wanted;
+  // The absorbed form of latent attention: scores and ctx read kv_a_norm instead of kv_b. (Taps
+  // named kv_b are computed all the same where they are wanted.)
   bool mla_absorbed = false;
+  // Called with each op's evaluation (magnitudes included; not for the absorbed form) before its
+  // output is rounded; it may change the value: noise floors, amplification of roundings.
+  std::function<void(const Node&, int step, Evaluation* evaluation)> observe;
 };
 // Taps of each step.
 using Trace = std::vector<std::map<std::string, Tensor>>;

@@ -1,0 +1,48 @@
+#include "reference/graph/graph.h"
+
+namespace assay::reference {
+namespace {
+
+struct FamilyRow {
+  Family family;
+  Result<Graph> (*build)(const ModelConfig&);
+};
+constexpr FamilyRow kFamilies[] = {
+    {Family::kLlama, BuildLlama},
+    {Family::kQwen2, BuildLlama},
+    {Family::kQwen3, BuildLlama},
+    {Family::kDeepseekV3, BuildDeepseekV3},
+};
+
+Status CheckCommon(const ModelConfig& c) {
+  if (c.hidden_act != "silu") {
+    return Error{c.architecture + ": hidden_act \"" + c.hidden_act +
+                     "\" is not known to the oracle (silu is)",
+                 ErrorKind::kUnsupported};
+  }
+  if (c.hidden <= 0 || c.layers <= 0 || c.heads <= 0 || c.vocab <= 0 || c.rms_norm_eps <= 0) {
+    return Error{c.architecture +
+                 ": hidden, layers, heads, vocab and rms_norm_eps must be positive"};
+  }
+  if (!c.is_mla() &&
+      (c.head_dim <= 0 || c.head_dim % 2 != 0 || c.kv_heads <= 0 || c.heads % c.kv_heads != 0)) {
+    return Error{c.architecture + ": " + std::to_string(c.heads) + " heads of " +
+                 std::to_string(c.head_dim) + " over " + std::to_string(c.kv_heads) +
+                 " key/value heads do not fit each other"};
+  }
+  return Ok();
+}
+
+}  // namespace
+
+Result<Graph> BuildGraph(const ModelConfig& config) {
+  for (const FamilyRow& row : kFamilies) {
+    if (row.family != config.family) continue;
+    if (const Status common = CheckCommon(config); !common) return common.error();
+    return row.build(config);
+  }
+  return Error{"architecture \"" + config.architecture + "\" is not known to the oracle",
+               ErrorKind::kUnsupported};
+}
+
+}  // namespace assay::reference

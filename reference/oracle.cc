@@ -1,0 +1,48 @@
+#include "reference/oracle.h"
+
+#include "reference/model.h"
+
+namespace assay::reference {
+namespace {
+
+class ModelOracle : public Oracle {
+ public:
+  explicit ModelOracle(std::unique_ptr<Model> model) : model_(std::move(model)) {}
+
+  const std::vector<Node>& graph() const override { return model_->graph.nodes; }
+  const Node* FindNode(std::string_view tap) const override { return model_->FindNode(tap); }
+  Result<Trace> Run(const RunRequest& request, const Contract& contract) const override {
+    return RunChain(*model_, request, contract);
+  }
+  Result<Evaluation> Evaluate(const Node& node, std::span<const Input> inputs, const Where& where,
+                              const Step& step, const Contract& contract,
+                              const TensorSource* weights) const override {
+    return Evaluator(*model_, where, step, contract, weights, true, false).Evaluate(node, inputs);
+  }
+  Result<std::vector<int64_t>> TapColumns(const Node& node, const Where& where) const override {
+    return model_->Columns(node, where);
+  }
+  std::vector<std::string> Components(int64_t layer) const override {
+    return model_->weights->Components(layer);
+  }
+  Result<Slice> ExpectedSlice(std::string_view component, const Where& where) const override {
+    return model_->weights->ExpectedSlice(component, where);
+  }
+  Result<std::string> SourceName(std::string_view component) const override {
+    return model_->weights->SourceName(component);
+  }
+
+ private:
+  std::unique_ptr<Model> model_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Oracle>> Oracle::Create(const ModelConfig& config,
+                                               const TensorSource& source) {
+  auto model = Model::Create(config, source);
+  if (!model) return model.error();
+  return std::unique_ptr<Oracle>(std::make_unique<ModelOracle>(std::move(*model)));
+}
+
+}  // namespace assay::reference

@@ -1,0 +1,296 @@
+// The chain: every op on the oracle's own outputs, each rounded as the contract says, over a
+// prefill and any number of decodes with their cache of keys and values.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <set>
+
+#include "reference/model.h"
+
+namespace assay::reference {
+namespace {
+
+class Chain {
+ public:
+  Chain(const Model& model, const RunRequest& request, const Contract& contract)
+      : model_(model),
+        request_(request),
+        contract_(contract),
+        absorbed_(request.mla_absorbed && model.config.is_mla()) {}
+
+  Result<Trace> Run();
+
+ private:
+  Status CheckRequest();
+  Status Plan();
+  // Taps that a node reads in this run: the absorbed form reads the latent instead of kv_b.
+  std::vector<std::string> Reads(const Node& node) const;
+  bool InRange(const Node& node) const;
+  Status RunStep(size_t index, std::map<std::string, Tensor>* values);
+  Result<bool> Take(const Node& node, std::map<std::string, Tensor>* values);
+  Status Compute(const Node& node, size_t index, std::map<std::string, Tensor>* values);
+  Result<Tensor> Absorbed(const Node& node, const Evaluator& evaluator,
+                          std::map<std::string, Tensor>* values);
+  Result<const Tensor*> Lookup(const Node& node, const std::string& tap,
+                               std::map<std::string, Tensor>* values);
+  void Round(const Node& node, Tensor* value) const;
+  void Remember(const std::string& tap, const Tensor& value);
+  bool Wanted(const std::string& tap) const {
+    return request_.wanted.empty() || wanted_.contains(tap);
+  }
+
+  const Model& model_;
+  const RunRequest& request_;
+  const Contract& contract_;
+  const bool absorbed_;
+  std::map<std::string, Tensor> given_;    // whole run's rows
+  std::set<std::string> wanted_, cached_;  // cached: taps whose earlier rows are needed
+  std::vector<const Node*> plan_;
+  std::map<std::string, Tensor> cache_;
+  const Step* step_ = nullptr;
+  int64_t done_ = 0;  // tokens of earlier steps
+  int64_t total_ = 0;
+};
+
+std::vector<std::string> Chain::Reads(const Node& node) const {
+  if (!absorbed_ || (node.op != Op::kScores && node.op != Op::kContext)) return node.inputs;
+  const std::string latent = fmt::format("L{}.attn.kv_a_norm", node.layer);
+  if (node.op == Op::kScores) return {node.inputs[0], node.inputs[1], latent};
+  return {node.inputs[0], latent};
+}
+
+bool Chain::InRange(const Node& node) const {
+  if (node.layer >= 0) {
+    return node.layer >= request_.first_layer &&
+           (request_.last_layer < 0 || node.layer <= request_.last_layer);
+  }
+  if (node.op == Op::kEmbed) return request_.first_layer == 0;
+  return request_.last_layer < 0;
+}
+
+Status Chain::CheckRequest() {
+  const int64_t layers = model_.config.layers;
+  if (request_.steps.empty()) return Error{"a run needs at least one step"};
+  if (request_.first_layer < 0 || request_.first_layer >= layers || request_.last_layer >= layers ||
+      (request_.last_layer >= 0 && request_.last_layer < request_.first_layer)) {
+    return Error{fmt::format("layers {} to {}: the model has 0 to {}", request_.first_layer,
+                             request_.last_layer, layers - 1)};
+  }
+  for (const Step& step : request_.steps) {
+    if (step.tokens.empty() || step.first_position < 0) {
+      return Error{"a step needs at least one token and a position that is not negative"};
+    }
+    total_ += static_cast<int64_t>(step.tokens.size());
+  }
+  given_ = request_.given;
+  if (request_.input != nullptr) {
+    const int64_t first = request_.first_layer;
+    given_[first == 0 ? "embed" : fmt::format("L{}.residual_mlp", first - 1)] = *request_.input;
+  }
+  for (const auto& [tap, value] : given_) {
+    const Node* node = model_.FindNode(tap);
+    if (node == nullptr)
+      return Error{fmt::format("given tap \"{}\" is not one of this model", tap)};
+    if (node->op == Op::kScores || (node->expert >= 0 && request_.steps.size() > 1)) {
+      return Error{fmt::format("{} cannot be given: its shape depends on the step", tap),
+                   ErrorKind::kUnsupported};
+    }
+    const int64_t columns = model_.FactsOf(*node).columns.extent;
+    const bool rows_fit = node->expert >= 0 || value.rows() == total_;
+    if (!rows_fit || value.columns() != columns ||
+        static_cast<int64_t>(value.data.size()) != value.rows() * columns) {
+      return Error{fmt::format("given tap {} is {}, must be [{}, {}]", tap, PrintShape(value.shape),
+                               total_, columns)};
+    }
+  }
+  return Ok();
+}
+
+// Nodes to execute, in order: what is wanted and what that needs.
+Status Chain::Plan() {
+  wanted_.insert(request_.wanted.begin(), request_.wanted.end());
+  for (const std::string& tap : wanted_) {
+    if (model_.FindNode(tap) == nullptr) {
+      return Error{fmt::format("wanted tap \"{}\" is not one of this model", tap)};
+    }
+  }
+  std::set<std::string> needed;
+  const auto& nodes = model_.graph.nodes;
+  for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
+    const bool given = given_.contains(node->tap);
+    if (given ? !InRange(*node) && !needed.contains(node->tap)
+              : !(request_.wanted.empty() ? InRange(*node) : wanted_.contains(node->tap)) &&
+                    !needed.contains(node->tap)) {
+      continue;
+    }
+    plan_.push_back(&*node);
+    if (given) continue;
+    if (!InRange(*node)) {
+      return Error{fmt::format("{} is needed, but lies outside layers {} to {} and is not given",
+                               node->tap, request_.first_layer, request_.last_layer)};
+    }
+    for (const std::string& tap : Reads(*node)) needed.insert(tap);
+    if (node->op == Op::kScores || node->op == Op::kContext) {
+      const std::vector<std::string> reads = Reads(*node);
+      cached_.insert(reads.begin() + 1, reads.end());
+    }
+  }
+  std::reverse(plan_.begin(), plan_.end());
+  return Ok();
+}
+
+// A given tap: this step's rows of it. False: not given.
+Result<bool> Chain::Take(const Node& node, std::map<std::string, Tensor>* values) {
+  const auto found = given_.find(node.tap);
+  if (found == given_.end()) return false;
+  const Tensor& whole = found->second;
+  if (node.expert >= 0) {
+    (*values)[node.tap] = whole;
+    return true;
+  }
+  const auto rows = static_cast<int64_t>(step_->tokens.size());
+  Tensor part = whole;
+  part.shape[0] = rows;
+  const auto begin = whole.data.begin() + done_ * whole.columns();
+  part.data.assign(begin, begin + rows * whole.columns());
+  Remember(node.tap, part);
+  (*values)[node.tap] = std::move(part);
+  return true;
+}
+
+void Chain::Remember(const std::string& tap, const Tensor& value) {
+  if (!cached_.contains(tap)) return;
+  Tensor& all = cache_[tap];
+  if (all.shape.empty()) {
+    all = value;
+    return;
+  }
+  all.shape[0] += value.rows();
+  all.data.insert(all.data.end(), value.data.begin(), value.data.end());
+}
+
+void Chain::Round(const Node& node, Tensor* value) const {
+  if (node.op == Op::kRouterIds) return;  // integers
+  const DType type = contract_.RoundingOf(node.path, node.op_class);
+  if (type != DType::kF64) {
+    for (double& x : value->data) x = RoundTo(x, type);
+  }
+  if (!contract_.ftz && !contract_.daz) return;
+  for (double& x : value->data) {
+    if (std::fabs(x) < double{std::numeric_limits<float>::min()}) x = std::copysign(0.0, x);
+  }
+}
+
+// nullptr: an expert's tap that no token was routed to.
+Result<const Tensor*> Chain::Lookup(const Node& node, const std::string& tap,
+                                    std::map<std::string, Tensor>* values) {
+  const bool attention = node.op == Op::kScores || node.op == Op::kContext;
+  if (attention && tap != node.inputs[0]) {
+    const Tensor& all = cache_[tap];
+    const int64_t keys = step_->first_position + static_cast<int64_t>(step_->tokens.size());
+    if (all.rows() != keys) {
+      return Error{
+          fmt::format("{}: the step begins at position {}, but {} earlier positions of "
+                      "{} are there",
+                      node.tap, step_->first_position,
+                      all.rows() - static_cast<int64_t>(step_->tokens.size()), tap)};
+    }
+    return &all;
+  }
+  const auto found = values->find(tap);
+  if (found != values->end()) return &found->second;
+  if (model_.FindNode(tap)->expert >= 0) return nullptr;
+  return Error{fmt::format("{} needs {}, which is neither given nor computed", node.tap, tap)};
+}
+
+Result<Tensor> Chain::Absorbed(const Node& node, const Evaluator& evaluator,
+                               std::map<std::string, Tensor>* values) {
+  std::vector<const Tensor*> inputs;
+  for (const std::string& tap : Reads(node)) {
+    const auto input = Lookup(node, tap, values);
+    if (!input) return input.error();
+    inputs.push_back(*input);
+  }
+  return node.op == Op::kScores ? evaluator.AbsorbedScores(node, *inputs[0], *inputs[1], *inputs[2])
+                                : evaluator.AbsorbedContext(node, *inputs[0], *inputs[1]);
+}
+
+Status Chain::Compute(const Node& node, size_t index, std::map<std::string, Tensor>* values) {
+  const bool bounds = static_cast<bool>(request_.observe);
+  const Where whole;
+  const Evaluator evaluator(model_, whole, *step_, contract_, nullptr, bounds, true);
+  Evaluation e;
+  if (absorbed_ && (node.op == Op::kScores || node.op == Op::kContext)) {
+    auto value = Absorbed(node, evaluator, values);
+    if (!value) return value.error();
+    e.value = std::move(*value);
+  } else {
+    std::vector<Input> inputs;
+    for (const std::string& tap :
+         node.op == Op::kEmbed ? std::vector<std::string>{} : node.inputs) {
+      const auto input = Lookup(node, tap, values);
+      if (!input) return input.error();
+      inputs.push_back({*input, nullptr});
+    }
+    if (node.expert >= 0) {
+      // Gate and up see the choice; what follows sees whether they ran.
+      const bool idle = inputs.size() > 1 && node.op == Op::kLinear
+                            ? ops::RoutedRows(*inputs[1].value, node.expert).empty()
+                            : inputs[0].value == nullptr;
+      if (idle) return Ok();
+    }
+    auto evaluation = evaluator.Evaluate(node, inputs);
+    if (!evaluation) return evaluation.error();
+    e = std::move(*evaluation);
+  }
+  if (request_.observe) request_.observe(node, static_cast<int>(index), &e);
+  Round(node, &e.value);
+  Remember(node.tap, e.value);
+  (*values)[node.tap] = std::move(e.value);
+  return Ok();
+}
+
+Status Chain::RunStep(size_t index, std::map<std::string, Tensor>* values) {
+  int64_t layer = -1;
+  for (const Node* node : plan_) {
+    if (node->layer > layer && layer >= 0) {
+      // Only the residual stream goes on; what nobody wants is let go.
+      std::erase_if(*values, [&](const auto& entry) {
+        const Node* of = model_.FindNode(entry.first);
+        return !Wanted(entry.first) && of->layer >= 0 && of->layer < node->layer &&
+               of->path != "residual_mlp";
+      });
+    }
+    layer = node->layer;
+    const auto taken = Take(*node, values);
+    if (!taken) return taken.error();
+    if (*taken) continue;
+    if (const Status status = Compute(*node, index, values); !status) return status;
+  }
+  std::erase_if(*values, [&](const auto& entry) { return !Wanted(entry.first); });
+  return Ok();
+}
+
+Result<Trace> Chain::Run() {
+  if (const Status status = CheckRequest(); !status) return status.error();
+  if (const Status status = Plan(); !status) return status.error();
+  Trace trace;
+  for (size_t i = 0; i < request_.steps.size(); ++i) {
+    step_ = &request_.steps[i];
+    std::map<std::string, Tensor> values;
+    if (const Status status = RunStep(i, &values); !status) return status.error();
+    done_ += static_cast<int64_t>(step_->tokens.size());
+    trace.push_back(std::move(values));
+  }
+  return trace;
+}
+
+}  // namespace
+
+Result<Trace> RunChain(const Model& model, const RunRequest& request, const Contract& contract) {
+  return Chain(model, request, contract).Run();
+}
+
+}  // namespace assay::reference

@@ -1,0 +1,94 @@
+// The parameters of a model, decoded when needed: whole checkpoint or one rank's part of it, or a
+// shard that somebody else loaded. Small matrices are kept decoded within a fixed budget; large
+// ones are decoded row by row, every time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "harness/abi/contract.h"
+#include "harness/checkpoint/model_config.h"
+#include "harness/checkpoint/tensor_source.h"
+#include "reference/graph/graph.h"
+#include "reference/methods/method.h"
+
+namespace assay::reference {
+
+// Rows of a matrix as one rank has them, in double.
+class WeightRows {
+ public:
+  int64_t rows() const { return rows_; }
+  int64_t columns() const { return columns_; }
+  // Valid until the next call. Padding rows are zeros.
+  const double* Row(int64_t local);
+
+ private:
+  friend class WeightStore;
+  std::shared_ptr<const Decoder> decoder_;
+  std::shared_ptr<const std::vector<double>> decoded_;  // the whole matrix, if kept
+  std::vector<std::unique_ptr<TensorView>> views_;      // of a foreign shard
+  bool whole_ = true;                                   // local is global
+  std::vector<int64_t> row_list_, column_list_;
+  int64_t rows_ = 0, columns_ = 0;
+  DType dequant_ = DType::kF64;
+  bool daz_ = false;
+  std::vector<double> full_row_, row_;
+};
+
+class WeightStore {
+ public:
+  // All three must outlive the store.
+  WeightStore(const ModelConfig& config, const Graph& graph, const TensorSource& source)
+      : config_(config), graph_(graph), source_(source) {}
+
+  // Every tensor that the graph needs is there with the shape that the config demands. A layer of
+  // which the source has no tensor at all is allowed: a cell may need one layer only; using it is
+  // an error then.
+  Status Check();
+
+  // The matrix of a parameter as `where` has it; from `shard` (components under Assay's names) if
+  // that is given and has it.
+  Result<WeightRows> Rows(const Parameter& parameter, const Where& where, const Contract& contract,
+                          const TensorSource* shard) const;
+  // A norm's weight ("weight") or a bias ("bias"), decoded, as `where` has it.
+  Result<std::vector<double>> Vector(const Parameter& parameter, std::string_view suffix,
+                                     const Where& where, const TensorSource* shard) const;
+
+  // "L1.moe.e5.down.scale" -> parameter and suffix. Error: unknown component.
+  struct Component {
+    const Parameter* parameter = nullptr;
+    std::string suffix;
+  };
+  Result<Component> Find(std::string_view component) const;
+  std::vector<std::string> Components(int64_t layer) const;
+  Result<Slice> ExpectedSlice(std::string_view component, const Where& where) const;
+  Result<std::string> SourceName(std::string_view component) const;
+
+ private:
+  Result<std::shared_ptr<const Decoder>> Open(const Parameter& parameter) const;
+  Result<const TensorView*> Bias(const Parameter& parameter) const;
+  Result<WeightRows> ShardRows(const Parameter& parameter, const Where& where, const Decoder& whole,
+                               const TensorSource& shard) const;
+  std::shared_ptr<const std::vector<double>> Decoded(const Parameter& parameter,
+                                                     const Decoder& decoder) const;
+  Result<Slice> LegalSlice(const Component& component, const Where& where) const;
+  Result<Slice> SliceAt(const Component& component, const Where& where) const;
+  Result<std::vector<int64_t>> Indices(const Parameter& parameter, const Axis& axis,
+                                       const Where& where, const char* axis_name) const;
+  Status CheckParameter(const Parameter& parameter) const;
+  bool Present(const Parameter& parameter) const;
+
+  const ModelConfig& config_;
+  const Graph& graph_;
+  const TensorSource& source_;
+  mutable std::mutex mutex_;
+  mutable std::unordered_map<const Parameter*, std::shared_ptr<const std::vector<double>>> cache_;
+  mutable int64_t cached_ = 0;  // doubles
+};
+
+}  // namespace assay::reference
