@@ -12,6 +12,7 @@
 
 #include "harness/checkpoint/shown.h"
 #include "harness/checkpoint/strict_json.h"
+#include "harness/checkpoint/tensor_name.h"
 #include "harness/checkpoint/unix_file.h"
 
 namespace assay {
@@ -22,7 +23,6 @@ static_assert(std::endian::native == std::endian::little, "safetensors is mapped
 
 constexpr size_t kPrefixBytes = 8;
 constexpr size_t kMaxHeaderBytes = 100'000'000;  // the reference library's limit
-constexpr size_t kMaxNameBytes = 1024;
 constexpr size_t kMaxDimensions = 16;
 // A matrix takes 8 values. Kimi-K2's 200,000 tensors in one file would need 1.7 million; the limit
 // keeps the most hostile header below a GiB of memory.
@@ -116,24 +116,11 @@ Status CheckExtent(std::string_view where, std::string_view name, const Entry& e
   return Ok();
 }
 
-Status CheckTensorName(std::string_view where, std::string_view name) {
-  if (name.empty()) return Bad(where, name, "the name is empty; every tensor needs one");
-  if (name.size() > kMaxNameBytes) {
-    return Bad(
-        where, name,
-        fmt::format("the name has {} bytes; at most {} are allowed", name.size(), kMaxNameBytes));
-  }
-  for (const char c : name) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) {
-      return Bad(where, name, "the name has control characters; none are allowed");
-    }
-  }
-  return Ok();
-}
-
 Result<Entry> ParseEntry(std::string_view where, const std::string& name, const json& value,
                          uint64_t data_bytes) {
-  if (Status status = CheckTensorName(where, name); !status.ok()) return status.error();
+  if (std::string reason = TensorNameFault(name); !reason.empty()) {
+    return Bad(where, name, reason);
+  }
   constexpr std::string_view kAllowed = "dtype, shape and data_offsets";
   if (!value.is_object()) {
     return Bad(

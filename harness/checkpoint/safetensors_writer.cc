@@ -11,6 +11,7 @@
 #include "harness/checkpoint/safetensors.h"
 #include "harness/checkpoint/shown.h"
 #include "harness/checkpoint/strict_json.h"
+#include "harness/checkpoint/tensor_name.h"
 #include "harness/checkpoint/unix_file.h"
 
 namespace assay {
@@ -32,9 +33,8 @@ Result<Order> Arrange(const std::string& path, const std::vector<TensorView>& te
           "{} take",
           ShownPath(path), Quoted(tensor.name), tensor.bytes.size(), NameOf(tensor.dtype))};
     }
-    if (tensor.name.empty() || tensor.name == "__metadata__") {
-      return Error{fmt::format("{}: tensor {}: not a name that a tensor can have", ShownPath(path),
-                               Quoted(tensor.name))};
+    if (const std::string fault = TensorNameFault(tensor.name); !fault.empty()) {
+      return Error{fmt::format("{}: tensor {}: {}", ShownPath(path), Quoted(tensor.name), fault)};
     }
     order.push_back(&tensor);
   }

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <cstdint>
-#include <limits>
 
 namespace assay {
 namespace {
@@ -39,13 +38,13 @@ bool IsInvisible(uint32_t code) {
          (code >= 0x2060 && code <= 0x206F) || code == 0xFEFF || code >= 0xE0000;
 }
 
-std::string Escape(std::string_view text) {
+std::string Escape(std::string_view text, bool in_quotes) {
   std::string out;
   out.reserve(text.size());
   while (!text.empty()) {
     const Decoded next = DecodeUtf8(text);
     const size_t length = next.length == 0 ? 1 : next.length;
-    const bool special = next.code == '\'' || next.code == '\\';
+    const bool special = next.code == '\\' || (in_quotes && next.code == '\'');
     if (next.length == 0 || special || IsInvisible(next.code)) {
       for (size_t i = 0; i < length; ++i) {
         out += fmt::format("\\x{:02x}", static_cast<uint8_t>(text[i]));
@@ -58,21 +57,23 @@ std::string Escape(std::string_view text) {
   return out;
 }
 
+std::string EscapeAndCut(std::string_view text, size_t max_bytes, bool in_quotes) {
+  if (text.size() <= max_bytes) return Escape(text, in_quotes);
+  const size_t half = max_bytes / 2;
+  return fmt::format("{}...({} bytes)...{}", Escape(text.substr(0, half), in_quotes), text.size(),
+                     Escape(text.substr(text.size() - half), in_quotes));
+}
+
 }  // namespace
 
 std::string Shown(std::string_view text, size_t max_bytes) {
-  if (text.size() <= max_bytes) return Escape(text);
-  const size_t half = max_bytes / 2;
-  return fmt::format("{}...({} bytes)...{}", Escape(text.substr(0, half)), text.size(),
-                     Escape(text.substr(text.size() - half)));
+  return EscapeAndCut(text, max_bytes, /*in_quotes=*/false);
 }
 
 std::string Quoted(std::string_view text, size_t max_bytes) {
-  return "'" + Shown(text, max_bytes) + "'";
+  return "'" + EscapeAndCut(text, max_bytes, /*in_quotes=*/true) + "'";
 }
 
-std::string ShownPath(std::string_view path) {
-  return Shown(path, std::numeric_limits<size_t>::max());
-}
+std::string ShownPath(std::string_view path) { return Escape(path, /*in_quotes=*/false); }
 
 }  // namespace assay

@@ -1,0 +1,184 @@
+// Thousands of damaged files: each opens or is refused with one printable line, and never crashes.
+// Under ASan and UBSan this also means that nothing is read outside the file.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <random>
+#include <string>
+
+#include "harness/checkpoint/checkpoint.h"
+#include "harness/checkpoint/test_support.h"
+
+namespace assay {
+namespace {
+
+using Random = std::mt19937_64;
+
+size_t Below(Random& random, size_t limit) { return limit == 0 ? 0 : random() % limit; }
+
+// One damage of the first `reach` bytes: structure lies at the front of a safetensors file.
+std::string Mutate(std::string bytes, size_t reach, Random& random) {
+  static constexpr std::string_view kTokens[] = {"{",
+                                                 "}",
+                                                 "[",
+                                                 "]",
+                                                 ",",
+                                                 ":",
+                                                 "\"",
+                                                 "-",
+                                                 "0",
+                                                 "9",
+                                                 "e",
+                                                 ".",
+                                                 "null",
+                                                 "true",
+                                                 "-1",
+                                                 "1e308",
+                                                 "9223372036854775807",
+                                                 "18446744073709551615",
+                                                 "99999999999999999999999",
+                                                 "\\u0000",
+                                                 "\xff",
+                                                 "\"\"",
+                                                 "[[[[[[[[[[",
+                                                 "\"dtype\"",
+                                                 "\"shape\"",
+                                                 "\"F64\"",
+                                                 "__metadata__"};
+  reach = std::min(reach, bytes.size());
+  const size_t at = Below(random, reach);
+  switch (random() % 7) {
+    case 0:  // one bit
+      if (reach > 0) bytes[at] = static_cast<char>(bytes[at] ^ (1 << (random() % 8)));
+      break;
+    case 1:  // one byte
+      if (reach > 0) bytes[at] = static_cast<char>(random());
+      break;
+    case 2:  // cut
+      bytes.resize(random() % 2 == 0 ? at : Below(random, bytes.size() + 1));
+      break;
+    case 3:  // a part taken away
+      bytes.erase(at, 1 + Below(random, 16));
+      break;
+    case 4:  // a part twice
+      bytes.insert(at, bytes.substr(Below(random, reach), 1 + Below(random, 60)));
+      break;
+    case 5: {  // a token in place of what is there
+      const std::string_view token = kTokens[Below(random, std::size(kTokens))];
+      bytes.replace(at, std::min(token.size(), bytes.size() - at), token);
+      break;
+    }
+    default:  // a token between
+      bytes.insert(at, kTokens[Below(random, std::size(kTokens))]);
+  }
+  return bytes;
+}
+
+std::string Damaged(const std::string& good, size_t reach, Random& random) {
+  std::string bytes = good;
+  for (size_t i = 0, count = 1 + Below(random, 3); i < count; ++i) {
+    bytes = Mutate(std::move(bytes), reach, random);
+  }
+  return bytes;
+}
+
+struct Outcome {
+  int opened = 0, refused = 0;
+};
+
+// Reads every byte that the views promise.
+uint64_t SumOf(const TensorSource& source) {
+  uint64_t sum = 0;
+  for (const std::string& name : source.Names()) {
+    const TensorView* view = source.Find(name);
+    EXPECT_NE(view, nullptr);
+    EXPECT_EQ(StoredBytes(view->dtype, view->shape),
+              Bytes(static_cast<int64_t>(view->bytes.size())));
+    for (const std::byte byte : view->bytes) sum += static_cast<uint8_t>(byte);
+  }
+  return sum;
+}
+
+template <class T>
+void Count(const Result<T>& result, Outcome& outcome) {
+  if (result.ok()) {
+    ++outcome.opened;
+    return;
+  }
+  ++outcome.refused;
+  EXPECT_TRUE(Says(result.error(), {": "}));
+  EXPECT_LT(result.error().message.size(), 2000u);
+}
+
+TEST(Mutations, OfASafetensorsFile) {
+  const std::string good = ReadBytes("goldens/checkpoints/qwen3-mini/model.safetensors");
+  const auto original =
+      RawSafetensors("{" + ByteEntry("a.weight", 0, 20) + "," + ByteEntry("b.scale", 20, 12) +
+                         R"(,"__metadata__":{"format":"pt"}})",
+                     std::string(32, 'x'));
+  TempFolder folder;
+  Random random(20240607);
+  Outcome outcome;
+  uint64_t sum = 0;
+  for (int round = 0; round < 6000; ++round) {
+    // Mostly a tiny file, where most damage hits structure; now and then the real one.
+    const bool real = round % 60 == 0;
+    const std::string bytes = real ? Damaged(good, 3800, random) : Damaged(original, 200, random);
+    const auto file = SafetensorsFile::Open(folder.Write("m.safetensors", bytes));
+    Count(file, outcome);
+    if (file.ok()) sum += SumOf(**file);
+  }
+  // The negative control: the driver both hurts files and leaves some whole.
+  EXPECT_GT(outcome.refused, 3000);
+  EXPECT_GT(outcome.opened, 50);
+  EXPECT_GT(sum, 0u);
+}
+
+TEST(Mutations, OfAConfig) {
+  Random random(7);
+  Outcome outcome;
+  for (const char* model : {"checkpoints/k2-mini", "checkpoints/llama-mini", "checkpoints/m3-mini",
+                            "quantised/k2-mini-int4-g32"}) {
+    const std::string good = ReadBytes(fmt::format("goldens/{}/config.json", model));
+    for (int round = 0; round < 2000; ++round) {
+      const auto config = ParseModelConfig(Damaged(good, good.size(), random), "config.json");
+      Count(config, outcome);
+      if (!config.ok() || config->family == Family::kUnknown) continue;
+      // What callers divide by or loop over.
+      EXPECT_GE(config->heads, 1);
+      EXPECT_GE(config->kv_heads, 1);
+      EXPECT_GE(config->layers, 1);
+      EXPECT_GE(config->head_dim, 1);
+      EXPECT_EQ(config->heads % config->kv_heads, 0);
+      EXPECT_GE(config->moe_layer_freq, 1);
+    }
+  }
+  EXPECT_GT(outcome.refused, 2000);
+  EXPECT_GT(outcome.opened, 200);
+}
+
+TEST(Mutations, OfAnIndex) {
+  TempFolder folder;
+  folder.Write("config.json", LlamaJson());
+  folder.Write("a.safetensors", RawSafetensors("{" + ByteEntry("a1", 0, 1) + "}", "x"));
+  folder.Write("b.safetensors", RawSafetensors("{" + ByteEntry("b1", 0, 1) + "}", "x"));
+  const std::string good = R"({"metadata": {"total_size": 2}, "weight_map": )"
+                           R"({"a1": "a.safetensors", "b1": "b.safetensors"}})";
+  Random random(11);
+  Outcome outcome;
+  for (int round = 0; round < 3000; ++round) {
+    folder.Write("model.safetensors.index.json", Damaged(good, good.size(), random));
+    const auto checkpoint = Checkpoint::Open(folder.path());
+    Count(checkpoint, outcome);
+    if (checkpoint.ok()) {
+      EXPECT_EQ(SumOf(**checkpoint), 2u * 'x');
+    }
+  }
+  EXPECT_GT(outcome.refused, 1000);
+  EXPECT_GT(outcome.opened, 50);
+}
+
+}  // namespace
+}  // namespace assay
