@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "kernels/cpu/avx2/rows.h"
 #include "kernels/cpu/scalar/rows.h"
 
 namespace assay::kernels {
@@ -19,8 +20,8 @@ constexpr auto Join(const LinearKernel (&... tables)[Counts]) {
 }
 
 // Constants, filled by the compiler: no code of a tier runs before somebody calls a row.
-constexpr auto kLinear = Join(scalar::kLinear);
-constexpr const ElementwiseKernels* kElementwise[] = {&scalar::kElementwise};
+constexpr auto kLinear = Join(scalar::kLinear, avx2::kLinear);
+constexpr const ElementwiseKernels* kElementwise[] = {&scalar::kElementwise, &avx2::kElementwise};
 
 }  // namespace
 

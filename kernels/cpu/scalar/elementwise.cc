@@ -77,7 +77,7 @@ void RmsNorm(const float* x, const uint16_t* w, float eps, int64_t rows, int64_t
 
 void SwiGlu(const float* gate, const float* up, int64_t count, float* y) {
   for (int64_t i = 0; i < count; ++i) {
-    const double g = gate[i];
+    const double g = std::max(double{gate[i]}, -1000.0);  // silu(-inf) is 0, not inf·0
     y[i] = static_cast<float>(g * SigmoidDouble(g) * up[i]);
   }
 }

@@ -17,8 +17,9 @@ namespace {
 
 constexpr int64_t kGroup = 32;
 constexpr int64_t kGroupBytes = kGroup / 2;
-// Element e of a group goes to accumulator (e % 8) / 2 of four; an even and an odd group have four
-// long accumulators each. It is what a 256-bit register of two groups gives for nothing.
+// Element e of a group goes to accumulator (e % 8) / 2 of four, even and odd ones apart; an even
+// and an odd group have four long accumulators each. It is what a 256-bit register of two groups
+// gives for nothing.
 constexpr int kQuads = 4;
 
 float Bf16(const std::byte* p) {
@@ -29,18 +30,17 @@ float Bf16(const std::byte* p) {
 
 // t[a] = Σ x·(code − 8) over the elements of one group that belong to accumulator a.
 void SumGroup(const std::byte* codes, const std::byte* x, float t[kQuads]) {
-  for (int a = 0; a < kQuads; ++a) t[a] = 0;
+  float parts[2][kQuads] = {};  // even, odd elements
   for (int block = 0; block < kGroup / 8; ++block) {
     uint32_t word;
     std::memcpy(&word, codes + 4 * block, sizeof word);
-    for (int a = 0; a < kQuads; ++a) {
-      for (int odd = 0; odd < 2; ++odd) {
-        const int e = 2 * a + odd;
-        const int q = static_cast<int>((word >> (4 * e)) & 0xF) - 8;
-        t[a] = static_cast<float>(t[a] + double{Bf16(x + 2 * (8 * block + e))} * q);
-      }
+    for (int e = 0; e < 8; ++e) {
+      float& part = parts[e % 2][e / 2];
+      const int q = static_cast<int>((word >> (4 * e)) & 0xF) - 8;
+      part = static_cast<float>(part + double{Bf16(x + 2 * (8 * block + e))} * q);
     }
   }
+  for (int a = 0; a < kQuads; ++a) t[a] = parts[0][a] + parts[1][a];
 }
 
 float Dot(const std::byte* codes, const std::byte* scales, const std::byte* x, int64_t groups) {

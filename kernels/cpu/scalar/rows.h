@@ -36,17 +36,18 @@ inline constexpr LinearKernel kLinear[] = {
      .arithmetic_class = "bf16-fma16",
      .row_tile = 1,
      .run = LinearBf16Row},
-    // A step takes in two groups (64 terms). Inside a group four sums of 8 terms each, then the
-    // scale product, then the long sum: 8 + 1 + ceil(k/64) + log2(8) roundings at most, which is
-    // ceil(k/64) + log2(64) + 6.
+    // A step of the long sum takes in two groups, 64 terms. On a term's way: three additions in its
+    // part of the group (products are exact), even + odd, the scale product, ceil(k/64) additions
+    // of
+    // the long sum, log2(8) at the end: ceil(k/64) + log2(64) + 2.
     {.name = "linear_ct_int4_g32_row_scalar",
      .method = "ct-int4-g32",
      .tier = Tier::kScalar,
      .layout = "row",
      .act = "a16",
      .lanes = 64,
-     .extra = 6,
-     .arithmetic_class = "int4-g32-pair8",
+     .extra = 2,
+     .arithmetic_class = "int4-g32-pair64",
      .row_tile = 1,
      .run = LinearCtInt4Row},
 };
