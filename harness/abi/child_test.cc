@@ -1,0 +1,470 @@
+// Engines that behave are recorded; engines that crash, hang or answer oddly cost one outcome.
+#include "harness/abi/child.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <limits>
+#include <stdexcept>
+
+#include "harness/abi/engine_for_tests.h"
+
+namespace assay::abi {
+namespace {
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kSanitized = true;
+#else
+constexpr bool kSanitized = false;
+#endif
+
+// Not known to the compiler to be null.
+volatile int* volatile nowhere = nullptr;
+
+bool Contains(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
+
+// Runs an engine with one function spoiled.
+template <class Spoil>
+Outcome RunSpoiled(const Spoil& spoil) {
+  assay_engine engine = GoodEngine();
+  TestScript test(&engine);
+  spoil(&engine, &test.script);
+  return RunInChild(test.script);
+}
+
+TEST(Child, RecordsWhatAGoodEngineGives) {
+  const assay_engine engine = GoodEngine();
+  TestScript test(&engine);
+  test.script.runs = {{"layer", 0, {1, 2}, 0, {}}, {"layer", 0, {3}, 2, {}}};
+  test.script.reduces = {
+      {"w.sum",
+       {TestScript::Tensor("w.sum", 0, {10}, test.x), TestScript::Tensor("w.sum", 1, {10}, test.x)},
+       TestScript::Output("w.sum", -1, {10})}};
+  const Outcome outcome = RunInChild(test.script);
+  ASSERT_EQ(outcome.ending, Ending::kFinished) << outcome.message;
+  EXPECT_EQ(outcome.phase, Phase::kDone);
+  EXPECT_EQ(outcome.message, "");
+  EXPECT_EQ(outcome.engine_name, "good");
+  EXPECT_EQ(outcome.engine_revision, "r1");
+  EXPECT_EQ(outcome.describe_json, R"({"ops":["linear"]})");
+  EXPECT_TRUE(outcome.notes.empty());
+  EXPECT_GT(outcome.ms, 0);
+
+  const EngineTrace& trace = outcome.trace;
+  ASSERT_EQ(trace.taps.size(), 2u + 4u + 1u);
+  // x[0] = {3, 2, 1, 0, -1}, W[0] = {-7 ... -3}: by hand.
+  EXPECT_EQ(Floats(trace.taps.at({0, "w", 0}).bytes)[0], -21 - 12 - 5 + 3);
+  EXPECT_EQ(trace.taps.at({0, "w", 1}).shape, (std::vector<int64_t>{2, 3}));
+  EXPECT_EQ(trace.taps.at({0, "w", 1}).bytes, trace.taps.at({0, "w", 0}).bytes);
+  EXPECT_EQ(Floats(trace.taps.at({1, "L0.residual_mlp", 1}).bytes), std::vector<float>{2});
+  EXPECT_EQ(Floats(trace.taps.at({0, "w.sum", -1}).bytes)[9], 2 * test.x[9]);
+
+  ASSERT_EQ(trace.shards.size(), 2u);  // v.weight is not supported, and that is no finding
+  const ExportedShard& shard = trace.shards.at({"w.weight", 1});
+  EXPECT_EQ(shard.layout, "row");
+  EXPECT_EQ(shard.rows, 3);
+  EXPECT_EQ(Floats(shard.bytes), test.w);
+
+  ASSERT_EQ(trace.executed.size(), 2u);  // of the first pass alone
+  EXPECT_EQ(trace.executed[1].kernel, "plain");
+  EXPECT_EQ(trace.executed[1].rank, 1);
+}
+
+TEST(Child, CallsOfTheSameOpAreSteps) {
+  const assay_engine engine = GoodEngine();
+  TestScript test(&engine);
+  test.script.ops.push_back(test.script.ops[0]);
+  const std::vector<float> one(test.w.begin(), test.w.begin() + 5);
+  test.script.ops.back().inputs = {TestScript::Tensor("x", 0, {1, 5}, one)};
+  test.script.ops.back().output.shape = {1, 3};
+  const Outcome outcome = RunInChild(test.script);
+  ASSERT_EQ(outcome.ending, Ending::kFinished) << outcome.message;
+  EXPECT_EQ(outcome.trace.taps.count({1, "w", 0}), 1u);
+  EXPECT_EQ(outcome.trace.taps.count({1, "w", 1}), 0u);
+}
+
+TEST(Child, LeavesNothingBehind) {
+  const auto descriptors = [] {
+    int count = 0;
+    DIR* directory = opendir("/proc/self/fd");
+    while (readdir(directory) != nullptr) ++count;
+    closedir(directory);
+    return count;
+  };
+  const assay_engine engine = GoodEngine();
+  TestScript test(&engine);
+  const int before = descriptors();
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_EQ(RunInChild(test.script).ending, Ending::kFinished);
+  }
+  EXPECT_EQ(descriptors(), before);
+  EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1);
+  EXPECT_EQ(errno, ECHILD);
+}
+
+TEST(Child, CostsLessThanFiveMilliseconds) {
+  const assay_engine engine = GoodEngine();
+  TestScript test(&engine);
+  double best_ms = std::numeric_limits<double>::infinity();
+  for (int i = 0; i < 30; ++i) best_ms = std::min(best_ms, RunInChild(test.script).ms);
+  EXPECT_LT(best_ms, kSanitized ? 500 : 5);
+}
+
+// ---- What an engine may answer ----
+
+TEST(Child, StatusesBecomeEndings) {
+  struct Row {
+    int status;
+    Ending ending;
+    const char* said;
+  };
+  static int status = 0;
+  for (const Row& row :
+       {Row{ASSAY_UNSUPPORTED, Ending::kUnsupported, "not supported"},
+        Row{ASSAY_REFUSED, Ending::kRefused, "refused"},
+        Row{ASSAY_FAILED, Ending::kFailed, "failed"}, Row{77, Ending::kFailed, "unknown status 77"},
+        Row{-1, Ending::kFailed, "unknown status -1"}}) {
+    status = row.status;
+    const Outcome outcome = RunSpoiled([](assay_engine* engine, Script*) {
+      engine->load = [](assay_session*, const assay_load*, assay_error* error) {
+        std::strcpy(error->message, "two\nlines");
+        std::strcpy(error->tensor, "model.w");
+        error->got = 2048;
+        error->expected = 4096;
+        return status;
+      };
+    });
+    EXPECT_EQ(outcome.ending, row.ending) << NameOf(outcome.ending);
+    EXPECT_EQ(outcome.phase, Phase::kLoad);
+    EXPECT_TRUE(Contains(outcome.message, row.said)) << outcome.message;
+    EXPECT_TRUE(Contains(outcome.message, "load of rank 0")) << outcome.message;
+    EXPECT_STREQ(outcome.error.message, "two lines");
+    EXPECT_STREQ(outcome.error.tensor, "model.w");
+    EXPECT_EQ(outcome.error.got, 2048);
+    EXPECT_EQ(outcome.error.expected, 4096);
+  }
+}
+
+TEST(Child, MissingFunctionsMeanLess) {
+  const Outcome no_load = RunSpoiled([](assay_engine* engine, Script*) { engine->load = nullptr; });
+  EXPECT_EQ(no_load.ending, Ending::kUnsupported);
+  EXPECT_EQ(no_load.phase, Phase::kLoad);
+  const Outcome no_run = RunSpoiled([](assay_engine* engine, Script* script) {
+    engine->run = nullptr;
+    script->runs = {{"layer", 0, {1}, 0, {}}};
+  });
+  EXPECT_EQ(no_run.ending, Ending::kUnsupported);
+  EXPECT_EQ(no_run.trace.taps.size(), 2u);  // the ops came before
+  const Outcome no_export =
+      RunSpoiled([](assay_engine* engine, Script*) { engine->export_shard = nullptr; });
+  EXPECT_EQ(no_export.ending, Ending::kFinished) << no_export.message;
+  EXPECT_TRUE(no_export.trace.shards.empty());
+  const Outcome no_op = RunSpoiled([](assay_engine* engine, Script*) { engine->run_op = nullptr; });
+  EXPECT_EQ(no_op.ending, Ending::kUnsupported);
+}
+
+TEST(Child, OneUnsupportedOpIsLeftOutAndNoted) {
+  const Outcome outcome = RunSpoiled([](assay_engine* engine, Script*) {
+    engine->run_op = [](assay_session* session, const assay_op* request, assay_error* error) {
+      return request->rank == 0 ? ASSAY_UNSUPPORTED : TestRunOp(session, request, error);
+    };
+  });
+  EXPECT_EQ(outcome.ending, Ending::kFinished) << outcome.message;
+  EXPECT_EQ(outcome.trace.taps.count({0, "w", 0}), 0u);
+  EXPECT_EQ(outcome.trace.taps.count({0, "w", 1}), 1u);
+  ASSERT_EQ(outcome.notes.size(), 1u);
+  EXPECT_TRUE(Contains(outcome.notes[0], "op w on rank 0")) << outcome.notes[0];
+}
+
+TEST(Child, ATableOfAnOlderHeaderHasNullForWhatIsNewer) {
+  const Outcome outcome = RunSpoiled([](assay_engine* engine, Script*) {
+    engine->size = offsetof(assay_engine, reset);
+    // Rubbish where the older table ended: not to be called.
+    engine->close = reinterpret_cast<void (*)(assay_session*)>(8);
+  });
+  EXPECT_EQ(outcome.ending, Ending::kFinished) << outcome.message;
+  EXPECT_EQ(outcome.trace.taps.size(), 2u);
+}
+
+TEST(Child, ATableThatIsNoneIsAFailure) {
+  const Outcome small = RunSpoiled([](assay_engine* engine, Script*) { engine->size = 8; });
+  EXPECT_EQ(small.ending, Ending::kFailed);
+  EXPECT_EQ(small.phase, Phase::kStart);
+  const Outcome newer = RunSpoiled([](assay_engine* engine, Script*) { engine->version = 99; });
+  EXPECT_EQ(newer.ending, Ending::kUnsupported);
+  EXPECT_TRUE(Contains(newer.message, "99")) << newer.message;
+}
+
+TEST(Child, LibrariesThatCannotBeUsed) {
+  Script script;
+  script.library = "./no/such/engine.so";
+  const Outcome missing = RunInChild(script);
+  EXPECT_EQ(missing.ending, Ending::kFailed);
+  EXPECT_EQ(missing.phase, Phase::kStart);
+  EXPECT_TRUE(Contains(missing.message, "no/such/engine.so")) << missing.message;
+  script.library = "libm.so.6";
+  const Outcome other = RunInChild(script);
+  EXPECT_EQ(other.ending, Ending::kFailed);
+  EXPECT_TRUE(Contains(other.message, "assay_engine_get")) << other.message;
+}
+
+TEST(Child, AScriptThatContradictsItselfIsNotTheEnginesFault) {
+  const auto message = [](const auto& spoil) {
+    const Outcome outcome = RunSpoiled(spoil);
+    EXPECT_EQ(outcome.ending, Ending::kInfra);
+    return outcome.message;
+  };
+  EXPECT_TRUE(Contains(message([](assay_engine*, Script* s) { s->tensors[0].bytes = 8; }), "60"));
+  EXPECT_TRUE(
+      Contains(message([](assay_engine*, Script* s) { s->tensors[0].data = nullptr; }), "no data"));
+  EXPECT_TRUE(Contains(message([](assay_engine*, Script* s) { s->ops[0].output.shape = {-1}; }),
+                       "negative"));
+  EXPECT_TRUE(Contains(message([](assay_engine*, Script* s) {
+                         s->ops[0].output.shape = {1, 1, 1, 1, 1};
+                       }),
+                       "4"));
+  EXPECT_TRUE(Contains(message([](assay_engine*, Script* s) { s->tp = 0; }), "tp"));
+  EXPECT_TRUE(Contains(message([](assay_engine*, Script* s) { s->engine = nullptr; }), "library"));
+}
+
+// ---- Crashes ----
+
+TEST(Child, SegfaultInLoad) {
+  const Outcome outcome = RunSpoiled([](assay_engine* engine, Script*) {
+    engine->load = [](assay_session*, const assay_load*, assay_error*) { return *nowhere; };
+  });
+  EXPECT_EQ(outcome.ending, Ending::kCrashed);
+  EXPECT_EQ(outcome.signal, SIGSEGV);
+  EXPECT_EQ(outcome.phase, Phase::kLoad);
+  EXPECT_EQ(outcome.message, "died of SIGSEGV during load of rank 0");
+  EXPECT_EQ(outcome.engine_name, "good");
+}
+
+TEST(Child, WhatCameBeforeACrashIsKept) {
+  const Outcome outcome = RunSpoiled([](assay_engine* engine, Script*) {
+    engine->run_op = [](assay_session* session, const assay_op* request, assay_error* error) {
+      return request->rank == 1 ? *nowhere : TestRunOp(session, request, error);
+    };
+  });
+  EXPECT_EQ(outcome.ending, Ending::kCrashed);
+  EXPECT_EQ(outcome.phase, Phase::kRun);
+  EXPECT_EQ(outcome.message, "died of SIGSEGV during op w on rank 1");
+  EXPECT_EQ(outcome.trace.taps.count({0, "w", 0}), 1u);
+  EXPECT_EQ(outcome.trace.shards.size(), 2u);
+}
+
+TEST(Child, AbortExceptionExitAndStackOverflow) {
+  const Outcome aborted = RunSpoiled([](assay_engine* engine, Script*) {
+    engine->open = [](const assay_open*, const assay_host*, assay_session**, assay_error*) -> int {
+      std::printf("about to abort\n");
+      std::abort();
+    };
+  });
+  EXPECT_EQ(aborted.ending, Ending::kCrashed);
+  EXPECT_EQ(aborted.signal, SIGABRT);
+  EXPECT_EQ(aborted.phase, Phase::kOpen);
+  EXPECT_TRUE(Contains(aborted.output, "about to abort\n")) << aborted.output;
+
+  const Outcome threw = RunSpoiled([](assay_engine* engine, Script*) {
+    engine->open = [](const assay_open*, const assay_host*, assay_session**, assay_error*) -> int {
+      throw std::runtime_error("K is not a multiple of 64");
+    };
+  });
+  EXPECT_EQ(threw.ending, Ending::kCrashed);
+  EXPECT_EQ(threw.signal, SIGABRT);
+  EXPECT_TRUE(Contains(threw.output, "K is not a multiple of 64")) << threw.output;
+
+  const Outcome left = RunSpoiled([](assay_engine* engine, Script*) {
+    engine->open = [](const assay_open*, const assay_host*, assay_session**, assay_error*) -> int {
+      std::exit(0);
+    };
+  });
+  EXPECT_EQ(left.ending, Ending::kCrashed);
+  EXPECT_EQ(left.signal, 0);
+  EXPECT_EQ(left.message, "called exit(0) during open");
+
+  const Outcome raised = RunSpoiled([](assay_engine* engine, Script*) {
+    engine->close = [](assay_session*) { raise(SIGSEGV); };
+  });
+  EXPECT_EQ(raised.ending, Ending::kCrashed);
+  EXPECT_EQ(raised.signal, SIGSEGV);
+  EXPECT_EQ(raised.phase, Phase::kDone);
+}
+
+TEST(Child, KilledFromOutsideIsNotTheEnginesCrash) {
+  const Outcome outcome = RunSpoiled([](assay_engine* engine, Script*) {
+    engine->close = [](assay_session*) { raise(SIGKILL); };
+  });
+  EXPECT_EQ(outcome.ending, Ending::kOutOfMemory);
+  EXPECT_EQ(outcome.signal, SIGKILL);
+}
+
+// ---- Time, memory, processes, output ----
+
+TEST(Child, EndlessLoopIsStopped) {
+  const Outcome outcome = RunSpoiled([](assay_engine* engine, Script* script) {
+    script->time_limit_ms = 200;
+    engine->run_op = [](assay_session*, const assay_op*, assay_error*) -> int {
+      for (;;) {
+        if (nowhere != nullptr) return ASSAY_OK;
+      }
+    };
+  });
+  EXPECT_EQ(outcome.ending, Ending::kTimedOut);
+  EXPECT_EQ(outcome.phase, Phase::kRun);
+  EXPECT_GE(outcome.ms, 200);
+  EXPECT_LT(outcome.ms, 5000);
+  EXPECT_TRUE(Contains(outcome.message, "op w on rank 0")) << outcome.message;
+  EXPECT_EQ(outcome.trace.shards.size(), 2u);
+}
+
+TEST(Child, ClosingItsOutputDoesNotHideItsEnd) {
+  const Outcome outcome = RunSpoiled([](assay_engine* engine, Script* script) {
+    script->time_limit_ms = 5000;
+    engine->open = [](const assay_open* open, const assay_host* host, assay_session** session,
+                      assay_error* error) {
+      for (int fd = 0; fd < 100; ++fd) close(fd);
+      return TestOpen(open, host, session, error);
+    };
+  });
+  EXPECT_EQ(outcome.ending, Ending::kFinished) << outcome.message;
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+constexpr int64_t kLimit = int64_t{256} << 20;
+
+TEST(Child, HugeAllocationByAC_Engine) {
+  const Outcome outcome = RunSpoiled([](assay_engine* engine, Script* script) {
+    script->memory_limit_bytes = kLimit;
+    engine->load = [](assay_session*, const assay_load*, assay_error*) -> int {
+      void* volatile memory = std::malloc(size_t{4} << 30);
+      return memory == nullptr ? ASSAY_FAILED : ASSAY_OK;
+    };
+  });
+  EXPECT_EQ(outcome.ending, Ending::kOutOfMemory) << outcome.message;
+  EXPECT_EQ(outcome.phase, Phase::kLoad);
+}
+
+TEST(Child, HugeAllocationThatThrows) {
+  const Outcome outcome = RunSpoiled([](assay_engine* engine, Script* script) {
+    script->memory_limit_bytes = kLimit;
+    engine->load = [](assay_session*, const assay_load*, assay_error*) -> int {
+      std::vector<char> memory(size_t{4} << 30);
+      return memory[7];
+    };
+  });
+  EXPECT_EQ(outcome.ending, Ending::kOutOfMemory) << outcome.message;
+}
+
+TEST(Child, HostMemoryBeyondTheLimit) {
+  const Outcome outcome = RunSpoiled([](assay_engine* engine, Script* script) {
+    script->memory_limit_bytes = kLimit;
+    engine->load = [](assay_session* session, const assay_load*, assay_error*) -> int {
+      const assay_host* host = Of(session)->host;
+      return host->alloc(host->context, uint64_t{4} << 30, 64) == nullptr ? ASSAY_FAILED : ASSAY_OK;
+    };
+  });
+  EXPECT_EQ(outcome.ending, Ending::kOutOfMemory) << outcome.message;
+}
+
+TEST(Child, TheLimitLeavesRoomForWhatFits) {
+  const Outcome outcome =
+      RunSpoiled([](assay_engine*, Script* script) { script->memory_limit_bytes = kLimit; });
+  EXPECT_EQ(outcome.ending, Ending::kFinished) << outcome.message;
+}
+#endif
+
+TEST(Child, TenMegabytesOfOutputDoNotBlock) {
+  const Outcome outcome = RunSpoiled([](assay_engine* engine, Script*) {
+    engine->reset = nullptr;
+    engine->open = [](const assay_open* open, const assay_host* host, assay_session** session,
+                      assay_error* error) {
+      const std::string line(999, 'a');
+      for (int i = 0; i < 10000; ++i) std::fprintf(i % 2 ? stderr : stdout, "%s\n", line.c_str());
+      return TestOpen(open, host, session, error);
+    };
+  });
+  EXPECT_EQ(outcome.ending, Ending::kFinished) << outcome.message;
+  EXPECT_EQ(outcome.output.size(), size_t{64} << 10);
+}
+
+TEST(Child, OutputIsTextWhateverItWas) {
+  const Outcome outcome = RunSpoiled([](assay_engine* engine, Script*) {
+    engine->close = [](assay_session*) { (void)!write(1, "a\0\xff\x1b[31m\xc3\xa4\n", 11); };
+  });
+  EXPECT_EQ(outcome.ending, Ending::kFinished) << outcome.message;
+  EXPECT_EQ(outcome.output.substr(0, 12),
+            "a\?\?\?[31m\xc3\xa4\n"
+            "a");
+}
+
+// The number of a process that an engine printed as "pid N".
+pid_t PrintedPid(const Outcome& outcome) {
+  const size_t at = outcome.output.find("pid ");
+  return at == std::string::npos ? 0 : std::atoi(outcome.output.c_str() + at + 4);
+}
+
+void LeaveAProcess(bool leaves_group) {
+  const pid_t pid = fork();
+  if (pid == 0) {
+    if (leaves_group) setsid();
+    for (;;) pause();
+  }
+  std::printf("pid %d\n", pid);
+}
+
+TEST(Child, ProcessesThatItStartedDieWithIt) {
+  for (bool leaves_group : {false, true}) {
+    static bool leaves = false;
+    leaves = leaves_group;
+    const Outcome outcome = RunSpoiled([](assay_engine* engine, Script*) {
+      engine->close = [](assay_session*) { LeaveAProcess(leaves); };
+    });
+    EXPECT_EQ(outcome.ending, Ending::kFinished) << outcome.message;
+    const pid_t pid = PrintedPid(outcome);
+    ASSERT_GT(pid, 0) << outcome.output;
+    EXPECT_EQ(kill(pid, 0), -1);
+    EXPECT_EQ(errno, ESRCH);
+    ASSERT_EQ(outcome.notes.size(), 1u);
+    EXPECT_TRUE(Contains(outcome.notes[0], "left 2 processes")) << outcome.notes[0];
+  }
+}
+
+TEST(Child, DoesNotTouchOtherChildren) {
+  const pid_t other = fork();
+  if (other == 0) {
+    for (;;) pause();
+  }
+  const Outcome outcome = RunSpoiled([](assay_engine*, Script*) {});
+  EXPECT_EQ(outcome.ending, Ending::kFinished);
+  EXPECT_TRUE(outcome.notes.empty());
+  EXPECT_EQ(waitpid(other, nullptr, WNOHANG), 0) << "another child was reaped or killed";
+  kill(other, SIGKILL);
+  waitpid(other, nullptr, 0);
+}
+
+TEST(Child, AnEngineThatWritesToEveryDescriptorSpoilsOnlyItself) {
+  const Outcome outcome = RunSpoiled([](assay_engine* engine, Script*) {
+    engine->close = [](assay_session*) {
+      const std::vector<char> rubbish(4096, 'x');
+      for (int fd = 3; fd < 1024; ++fd) {
+        (void)!pwrite(fd, rubbish.data(), rubbish.size(), 0);
+      }
+    };
+  });
+  EXPECT_EQ(outcome.ending, Ending::kDirty) << outcome.message;
+  EXPECT_TRUE(Contains(outcome.message, "damaged")) << outcome.message;
+}
+
+}  // namespace
+}  // namespace assay::abi
