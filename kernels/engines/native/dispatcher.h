@@ -1,0 +1,68 @@
+// Takes kernels from the registry and runs them, and says what ran. Nothing else in the engine
+// calls a kernel.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "harness/abi/assay_engine.h"
+#include "kernels/engines/native/thread_pool.h"
+#include "kernels/engines/native/values.h"
+#include "kernels/faults/interceptor.h"
+#include "kernels/loaders/memory.h"
+#include "kernels/loaders/parameters.h"
+#include "kernels/registry.h"
+
+namespace assay::kernels::native {
+
+// What assay_open demands of kernels; empty: the engine's own choice.
+struct KernelWishes {
+  std::string tier, kernel, method, layout, act;
+  int threads = 1;
+};
+
+class Dispatcher {
+ public:
+  // Throws EngineError (unsupported) if the tier is not built or the host lacks it, or if no
+  // kernel is what was wished for. There is no fallback.
+  Dispatcher(const KernelWishes& wishes, Memory* memory, const Interceptor* hooks);
+
+  // The kernel for a method's weights, of the session's tier. Throws EngineError (unsupported).
+  const LinearKernel* Choose(std::string_view method) const;
+  const ElementwiseKernels& elementwise() const { return *elementwise_; }
+  Tier tier() const { return tier_; }
+
+  // y [m, n] fp32 of rows [row_begin, row_end) of the parameter's matrix, other columns untouched;
+  // y's row stride is n. Records what ran for each tap. Throws EngineError (refused) before
+  // running if the weight lies in another layout than the kernel's.
+  void RunLinear(int rank, std::span<const std::string> taps, const Parameter& parameter,
+                 const uint16_t* x, int64_t m, int64_t row_begin, int64_t row_end, float* y);
+
+  // Says that an op of the elementwise table ran: "rms_norm" becomes "rms_norm_avx2".
+  void RecordElementwise(const std::string& tap, int rank, std::string_view op) const;
+  // An op that no tier has kernels for: a copy, a selection, a sum over ranks.
+  void RecordUntiered(const std::string& tap, int rank, std::string_view what) const;
+
+ private:
+  void Record(const std::string& tap, int rank, const std::string& kernel, const std::string& tier,
+              const std::string& layout, const std::string& act, int threads) const;
+
+  Tier tier_ = Tier::kScalar;
+  KernelWishes wishes_;
+  Memory* memory_;
+  const Interceptor* hooks_;
+  const ElementwiseKernels* elementwise_ = nullptr;
+  ThreadPool pool_;
+};
+
+// "rms_norm_avx2".
+std::string ElementwiseName(std::string_view op, Tier tier);
+// Ops of ElementwiseKernels by name, in the order in which describe() lists them.
+std::span<const std::string_view> ElementwiseOps();
+// Tiers that this binary has kernels for, lowest first.
+std::vector<Tier> BuiltTiers();
+
+}  // namespace assay::kernels::native

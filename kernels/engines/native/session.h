@@ -1,0 +1,88 @@
+// One session: a model's tensor-parallel group in this process.
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "harness/abi/assay_engine.h"
+#include "harness/checkpoint/model_config.h"
+#include "harness/shard/plan.h"
+#include "kernels/engines/native/dispatcher.h"
+#include "kernels/engines/native/kv_cache.h"
+#include "kernels/engines/native/rope_table.h"
+#include "kernels/faults/interceptor.h"
+#include "kernels/loaders/loader.h"
+#include "kernels/loaders/memory.h"
+#include "kernels/loaders/parameters.h"
+
+namespace assay::kernels::native {
+
+struct Rank {
+  RankParameters parameters;
+  std::vector<KvCache> cache;  // by layer
+};
+
+// What assay_open asked for, copied, with the defaults put in.
+struct Settings {
+  ModelConfig config;
+  shard::Degrees degrees;
+  KernelWishes wishes;
+  bool routing_forced = false;
+};
+// Throws EngineError: unsupported for what this engine does not have, refused for what is illegal.
+Settings ReadSettings(const assay_open& request);
+
+class Session {
+ public:
+  // `hooks` may be nullptr, and must outlive the session.
+  Session(const assay_open& request, const assay_host* host, const Interceptor* hooks);
+
+  // The ABI's calls. Each throws EngineError.
+  void Load(const assay_load& request);
+  void Export(int rank, std::string_view component, assay_shard* out);  // export.cc
+  void RunOp(const assay_op& request);                                  // run_op.cc
+  void Run(const assay_run& request);                                   // run.cc
+  void Reduce(const assay_reduce& request);
+  void Reset();
+
+  // For the blocks.
+  const ModelConfig& config() const { return settings_.config; }
+  int tp() const { return settings_.degrees.tp; }
+  int attn_tp() const { return settings_.degrees.attention(); }
+  bool routing_forced() const { return settings_.routing_forced; }
+  Memory& memory() { return memory_; }
+  Dispatcher& dispatcher() { return dispatcher_; }
+  RopeTable& rope() { return rope_; }
+  Rank& rank(int r) { return ranks_[static_cast<size_t>(r)]; }
+  const Interceptor* hooks() const { return hooks_; }
+
+  // Gives a tap to the host, but not inside run_op, whose output is the tap. `shape` is the
+  // matrix's own where it is empty.
+  void Emit(const std::string& tap, int rank, const Matrix& value,
+            std::vector<int64_t> shape = {}) const;
+  void EmitIds(const std::string& tap, int rank, const std::vector<int32_t>& ids,
+               int64_t rows) const;
+  // Rounds to the matrix's type, then emits.
+  Matrix Finish(const std::string& tap, int rank, Matrix value) const;
+
+ private:
+  int CheckedRank(int rank) const;
+
+  Settings settings_;
+  Memory memory_;
+  const Interceptor* hooks_;
+  Dispatcher dispatcher_;
+  Loader loader_;
+  RopeTable rope_;
+  std::vector<Rank> ranks_;
+  std::set<std::string> tags_;  // layout tags given out by Export
+  bool emits_ = false;
+};
+
+// The request's tensors, whatever their structure's size; absent members are zero.
+std::vector<assay_tensor> CopyTensors(const assay_tensor* first, uint32_t count);
+
+}  // namespace assay::kernels::native

@@ -1,0 +1,101 @@
+#include "kernels/loaders/check.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cstring>
+
+#include "kernels/loaders/engine_error.h"
+#include "kernels/loaders/memory.h"
+
+namespace assay::kernels {
+namespace {
+
+struct Side {
+  int64_t extent;
+  std::string unit;
+};
+
+[[noreturn]] void Refuse(std::string_view tensor, std::string_view axis, const Side& got,
+                         const Side& expected, std::string_view why, int status = ASSAY_REFUSED) {
+  EngineError error(
+      status, fmt::format("{}: axis {} has {} {}, the parameter takes {} {}: {}", tensor, axis,
+                          got.extent, got.unit, expected.extent, expected.unit, why));
+  error.tensor = std::string(tensor);
+  error.axis = std::string(axis);
+  error.got = got.extent;
+  error.got_unit = got.unit;
+  error.expected = expected.extent;
+  error.expected_unit = expected.unit;
+  throw error;
+}
+
+bool IsDense(DType dtype) {
+  return dtype == DType::kBF16 || dtype == DType::kF16 || dtype == DType::kF32;
+}
+
+// What is in the file decides, not what was expected: compressed-tensors says it by the name.
+bool IsPackedInFile(const TensorView& tensor) { return tensor.name.ends_with(".weight_packed"); }
+
+}  // namespace
+
+void CheckTensor(const ParameterSpec& spec, const TensorView& tensor) {
+  const size_t dimensions = spec.vector ? 1 : 2;
+  if (tensor.shape.size() != dimensions) {
+    Refuse(tensor.name, "dimensions", {static_cast<int64_t>(tensor.shape.size()), "axes"},
+           {static_cast<int64_t>(dimensions), "axes"}, "another number of axes");
+  }
+  const int64_t got_columns = spec.vector ? 1 : tensor.shape[1];
+  const bool packed = spec.packing.elements.count() > 1;
+  if (packed != IsPackedInFile(tensor)) {
+    // A byte holds two 4-bit codes; both sides are told in what they are made of.
+    const Side bytes{got_columns * SizeOf(tensor.dtype).count(), "packed bytes (u4x2)"};
+    const Side elements{spec.columns, "unpacked elements"};
+    if (packed) {
+      Refuse(tensor.name, "k", {got_columns, "unpacked elements"},
+             {spec.columns * spec.packing.bytes.count(), "packed bytes (u4x2)"},
+             "the tensor is unpacked and the parameter packed");
+    }
+    Refuse(tensor.name, "k", bytes, elements, "the tensor is packed and the parameter unpacked");
+  }
+  if (tensor.dtype != spec.dtype) {
+    // Another floating type is a legal checkpoint that this engine has no kernels for.
+    const bool legal = IsDense(tensor.dtype) && IsDense(spec.dtype);
+    Refuse(tensor.name, "type", {0, std::string(NameOf(tensor.dtype))},
+           {0, std::string(NameOf(spec.dtype))}, "another type",
+           legal ? ASSAY_UNSUPPORTED : ASSAY_REFUSED);
+  }
+  if (tensor.shape[0] != spec.rows) {
+    Refuse(tensor.name, "n", {tensor.shape[0], "element"}, {spec.rows, "element"},
+           "another number of rows");
+  }
+  if (got_columns != spec.columns) {
+    Refuse(tensor.name, "k", {got_columns, spec.unit}, {spec.columns, spec.unit},
+           "another number of columns");
+  }
+  const int64_t bytes =
+      CheckedProduct(CheckedProduct(spec.rows, spec.columns), SizeOf(spec.dtype).count());
+  if (static_cast<int64_t>(tensor.bytes.size()) != bytes) {
+    Refuse(tensor.name, "bytes", {static_cast<int64_t>(tensor.bytes.size()), "byte"},
+           {bytes, "byte"}, "another size");
+  }
+}
+
+void CheckWeightShape(const TensorView& tensor, int64_t n, int64_t k) {
+  std::array<int64_t, 2> stored{};
+  if (tensor.dtype != DType::kI64 || tensor.shape != std::vector<int64_t>{2} ||
+      tensor.bytes.size() != sizeof stored) {
+    EngineError error(ASSAY_REFUSED, fmt::format("{}: allowed is I64 [2]", tensor.name));
+    error.tensor = tensor.name;
+    throw error;
+  }
+  std::memcpy(stored.data(), tensor.bytes.data(), sizeof stored);
+  if (stored[0] != n) {
+    Refuse(tensor.name, "n", {stored[0], "element"}, {n, "element"}, "the config says otherwise");
+  }
+  if (stored[1] != k) {
+    Refuse(tensor.name, "k", {stored[1], "element"}, {k, "element"}, "the config says otherwise");
+  }
+}
+
+}  // namespace assay::kernels

@@ -1,0 +1,67 @@
+// What a rank holds: parameters, each one matrix or vector in the layout of the kernel that takes
+// it. A merged parameter (q|k|v, gate|up) is one matrix whose segments follow one another.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/layouts/layouts.h"
+#include "kernels/loaders/memory.h"
+#include "kernels/registry.h"
+
+namespace assay::kernels {
+
+// One stored tensor of a parameter: its codes, its scales, its bias.
+struct Part {
+  std::string_view layout = "row";
+  StoredShape shape;       // of all segments together
+  Array<std::byte> bytes;  // in the layout
+};
+
+struct Segment {
+  std::string op;         // "L1.moe.e5.gate"
+  int64_t first_row = 0;  // in the parameter
+  int64_t rows = 0;
+  std::map<std::string, std::string, std::less<>> sources;  // part -> the checkpoint's name
+};
+
+struct Parameter {
+  std::string name;    // "L1.moe.e5.gate_up", "L0.input_norm"
+  std::string method;  // "bf16" or "ct-int4-g32" of a matrix; "" of a vector or a table
+  const LinearKernel* kernel = nullptr;  // nullptr: no linear op
+  int64_t n = 0, k = 0, group = 0;       // logical, on this rank
+  std::vector<Segment> segments;
+  std::map<std::string, Part, std::less<>> parts;  // "weight", "scale", "bias"
+  bool adds_bias = true;  // false: another rank adds the bias of this row-parallel layer
+
+  // Of the kernel's matrix.
+  WeightView View() const;
+};
+
+class RankParameters {
+ public:
+  struct Place {
+    const Parameter* parameter = nullptr;
+    const Segment* segment = nullptr;
+  };
+  // Takes a complete parameter. Throws EngineError if one of its segments is loaded already.
+  void Add(Parameter parameter);
+  // By op: "L1.moe.e5.gate", "L0.input_norm". nullptr members: not loaded.
+  Place Find(std::string_view op) const;
+  // As Find, but EngineError names what is missing.
+  Place Get(std::string_view op) const;
+  bool empty() const { return by_op_.empty(); }
+
+ private:
+  struct Index {
+    std::string parameter;
+    size_t segment;
+  };
+  std::map<std::string, Parameter, std::less<>> parameters_;
+  std::map<std::string, Index, std::less<>> by_op_;
+};
+
+}  // namespace assay::kernels
