@@ -28,6 +28,21 @@ void Put(const CellResult& cell, Square* square) {
   }
 }
 
+// Rows of a kind together, within it those of a method, in the order of their first cells: a run
+// goes from the lower tier to the higher one.
+void GroupRows(std::vector<HeatRow>* rows) {
+  std::map<std::string, size_t> kinds, methods, tiers;
+  for (const HeatRow& row : *rows) {
+    kinds.emplace(row.kind, kinds.size());
+    methods.emplace(row.method, methods.size());
+    tiers.emplace(row.tier, tiers.size());
+  }
+  std::stable_sort(rows->begin(), rows->end(), [&](const HeatRow& a, const HeatRow& b) {
+    return std::tuple(kinds[a.kind], methods[a.method], tiers[a.tier]) <
+           std::tuple(kinds[b.kind], methods[b.method], tiers[b.tier]);
+  });
+}
+
 }  // namespace
 
 std::string Square::CountsText() const {
@@ -69,14 +84,7 @@ std::vector<HeatMap> HeatMaps(const std::vector<CellResult>& cells) {
   }
   for (size_t i = 0; i < maps.size(); ++i) {
     maps[i].degrees.assign(degrees[i].begin(), degrees[i].end());
-    // Rows of a kind together, whatever order the cells ran in.
-    std::map<std::string, size_t> first;
-    for (const HeatRow& row : maps[i].rows) first.emplace(row.kind, first.size());
-    std::stable_sort(maps[i].rows.begin(), maps[i].rows.end(),
-                     [&](const HeatRow& a, const HeatRow& b) {
-                       return std::tuple(first[a.kind], a.method, a.tier) <
-                              std::tuple(first[b.kind], b.method, b.tier);
-                     });
+    GroupRows(&maps[i].rows);
   }
   return maps;
 }

@@ -33,7 +33,7 @@ struct HeatRow {
 
 struct HeatMap {
   std::string model;
-  std::vector<HeatRow> rows;    // by kind, method, tier in the run's order
+  std::vector<HeatRow> rows;    // by kind, method, tier, each in the run's order
   std::vector<Degree> degrees;  // columns, ascending
 };
 

@@ -77,7 +77,8 @@ std::string Facts(const Divergence& divergence) {
 
 std::string CellFacts(const CellResult& cell) {
   std::string out;
-  if (!cell.reason.empty()) out += Row("reason", Escaped(cell.reason));
+  // Without a divergence the reason is the heading already.
+  if (!cell.reason.empty() && !cell.divergences.empty()) out += Row("reason", Escaped(cell.reason));
   std::vector<std::string> metrics;
   for (const auto& [name, value] : MetricTexts(cell.metrics)) metrics.push_back(name + " " + value);
   if (!metrics.empty()) {
@@ -110,6 +111,11 @@ bool IsFirstWrong(const OpRow& row, const CellResult& cell) {
          (first.rank && row.tap == fmt::format("{}@r{}", first.tap, *first.rank));
 }
 
+// Narrow screens have no head above the column: the cell brings its name along.
+std::string NumberCell(const char* name, const std::string& text) {
+  return fmt::format("<td class=\"num\" data-name=\"{}\">{}</td>", name, text);
+}
+
 std::string OpTable(const CellResult& cell) {
   if (cell.ops.empty()) return "";
   const auto beyond = [](const OpRow& row) { return row.local && !(*row.local <= 1); };
@@ -124,11 +130,11 @@ std::string OpTable(const CellResult& cell) {
                         first         ? " first wrong"
                         : beyond(row) ? " beyond its bound"
                                       : "");
-    if (steps) rows += fmt::format("<td class=\"num\">{}</td>", row.step);
-    for (const auto& value : {row.local, row.accumulated, row.cosine, row.rel_l2}) {
-      rows += fmt::format("<td class=\"num\">{}</td>", NumberText(value));
-    }
-    rows += "</tr>\n";
+    if (steps) rows += NumberCell("step", std::to_string(row.step));
+    rows += NumberCell("local", NumberText(row.local)) +
+            NumberCell("accumulated", NumberText(row.accumulated)) +
+            NumberCell("cosine", NumberText(row.cosine)) +
+            NumberCell("rel L2", NumberText(row.rel_l2)) + "</tr>\n";
   }
   const auto wrong = std::count_if(cell.ops.begin(), cell.ops.end(), beyond);
   std::string note;
@@ -138,7 +144,7 @@ std::string OpTable(const CellResult& cell) {
   }
   return fmt::format(
       "<details{}><summary>{} judged, {} beyond their bound</summary>\n<div "
-      "class=\"scroll\"><table>"
+      "class=\"scroll\"><table class=\"ops\">"
       "<thead><tr><th>op</th>{}<th class=\"num\">local error / tolerance</th>"
       "<th class=\"num\">accumulated</th><th class=\"num\">cosine</th>"
       "<th class=\"num\">rel L2</th></tr></thead>\n<tbody>\n{}</tbody></table></div>{}</details>\n",
@@ -184,6 +190,13 @@ std::string OtherCells(const Group& group) {
                      Counted(group.cells.size() - 1, "more cell"), items);
 }
 
+// The finding as a heading of its own; the label stands above it.
+std::string Heading(const CellResult& cell) {
+  std::string text = Finding(cell);
+  if (text[0] >= 'a' && text[0] <= 'z') text[0] = static_cast<char>(text[0] - 'a' + 'A');
+  return text;
+}
+
 }  // namespace
 
 std::string CssClass(Verdict verdict) {
@@ -217,7 +230,7 @@ std::string FindingArticle(const Group& group, size_t position, bool open) {
       cell.verdict == Verdict::kFail ? "" : " " + CssClass(cell.verdict) + "-edge";
   const std::string label =
       fmt::format("<div class=\"label\">{}<span class=\"mono\">{}</span></div><h3>{}</h3>",
-                  VerdictChip(cell.verdict), Escaped(Label(cell)), Escaped(Finding(cell)));
+                  VerdictChip(cell.verdict), Escaped(Label(cell)), Escaped(Heading(cell)));
   const std::string id = FindingId(position);
   if (open) {
     return fmt::format("<article class=\"finding{}\" id=\"{}\">{}\n{}</article>\n", edge, id, label,

@@ -65,12 +65,12 @@ std::string HeatSection(const RunRecord& record, const std::vector<Group>& findi
       "<h2 id=\"map\">Every cell</h2>\n<p class=\"legend\">TP × method × tier for each model. A "
       "square that stands for several cells shows the worst verdict and the counts.</p>\n";
   const Totals totals = record.Count();
-  out += "<dl class=\"legend\">";
+  out += "<ul class=\"legend\">";
   for (const Verdict verdict : WorstFirst()) {
     if (CountOf(totals, verdict) == 0) continue;
-    out += fmt::format("<dt>{}</dt><dd>{}</dd>", VerdictChip(verdict), Meaning(verdict));
+    out += fmt::format("<li>{} {}</li>\n", VerdictChip(verdict), Meaning(verdict));
   }
-  out += "</dl>\n";
+  out += "</ul>\n";
   for (const HeatMap& map : HeatMaps(record.cells)) out += MapHtml(map, links);
   return out;
 }

@@ -57,7 +57,7 @@ code,pre,.mono{font-family:var(--mono);font-size:.9em;overflow-wrap:anywhere}
 .pair div{background:var(--code);border-radius:6px;padding:8px 12px}
 .pair strong{display:block;font:600 19px/1.3 var(--mono);overflow-wrap:anywhere}
 .pair small,.pair span{color:var(--soft);font-size:13px}
-dl{display:grid;grid-template-columns:max-content minmax(0,1fr);gap:5px 16px;margin:12px 0;font-size:14px}
+dl{display:grid;grid-template-columns:170px minmax(0,1fr);gap:5px 16px;margin:12px 0;font-size:14px}
 dt{color:var(--soft)}dd{margin:0;overflow-wrap:anywhere}
 pre{background:var(--code);border-radius:6px;padding:10px 12px;margin:4px 0;white-space:pre-wrap}
 pre code{font-size:13px;-webkit-user-select:all;user-select:all}
@@ -70,7 +70,7 @@ tr.first td{background:var(--code)}
 .scroll{overflow-x:auto}
 details{margin:10px 0}
 summary{cursor:pointer;color:var(--link);font-size:14px}
-details.finding>summary{color:var(--ink);list-style-position:outside}
+details.finding>summary{color:var(--ink);margin-left:16px;list-style-position:outside}
 .heat{background:var(--card);border:1px solid var(--line);border-radius:8px;padding:14px 16px;margin:12px 0}
 .heat table{table-layout:fixed}
 .heat th,.heat td{border:0;padding:2px;vertical-align:middle}
@@ -87,15 +87,22 @@ details.finding>summary{color:var(--ink);list-style-position:outside}
 .reasons>li{background:var(--card);border:1px solid var(--line);border-radius:8px;padding:10px 16px;margin:8px 0}
 .reasons details{margin:4px 0 0}
 .reasons ul{padding-left:18px;margin:6px 0;font-size:13px}
-.legend{font-size:13px;color:var(--soft);margin:6px 0 10px}
+.legend{font-size:13px;color:var(--soft);margin:6px 0 12px;padding:0;list-style:none}
+ul.legend{display:grid;grid-template-columns:repeat(auto-fill,minmax(330px,1fr));gap:6px 24px}
+ul.legend li{display:flex;gap:10px;align-items:flex-start;line-height:1.6}
 @media (max-width:640px){
 main{padding:18px 14px 40px}h1{font-size:22px}
-.finding{padding:14px}.pair{grid-template-columns:minmax(0,1fr)}
+.finding{padding:14px}.pair{gap:8px}ul.legend{grid-template-columns:minmax(0,1fr)}
 dl{grid-template-columns:minmax(0,1fr);gap:0}dd{margin-bottom:8px}
 .heat{padding:12px}
 .heat thead{display:none}.heat table,.heat tbody{display:block}
 .heat tr{display:grid;grid-template-columns:repeat(auto-fill,minmax(104px,1fr));margin-bottom:12px}
 .heat tbody th{grid-column:1/-1;padding-bottom:3px}
+.ops thead{display:none}.ops,.ops tbody{display:block}
+.ops tr{display:grid;grid-template-columns:repeat(4,minmax(0,1fr));border-bottom:1px solid var(--line);padding:5px 0}
+.ops tr.first{background:var(--code)}
+.ops td{border:0;padding:1px 4px 1px 0}.ops td:first-child{grid-column:1/-1}
+.ops td.num{text-align:left}.ops td.num::before{content:attr(data-name);display:block;font:11px system-ui,sans-serif;color:var(--soft)}
 .tp{display:block;font-size:11px;color:var(--soft);text-align:center}
 }
 )css";

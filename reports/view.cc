@@ -261,12 +261,15 @@ std::vector<std::pair<std::string, std::string>> RunFacts(const RunRecord& recor
   const RunHeader& header = record.header;
   std::vector<std::pair<std::string, std::string>> out;
   out.emplace_back("revision", header.revision + (header.dirty ? " + local changes" : ""));
-  for (const auto& [name, value] : FlattenJson(header.machine_json)) {
-    out.emplace_back(name.empty() ? "machine" : name, value);
-  }
-  for (const auto& [name, value] : FlattenJson(header.engines_json)) {
-    out.emplace_back(name.empty() ? "engines" : "engine " + name, value);
-  }
+  const auto add = [&](const std::string& what, const std::string& json) {
+    for (const auto& [name, value] : FlattenJson(json)) {
+      std::string title = name.empty() ? what : name == "name" ? what : name;
+      std::replace(title.begin(), title.end(), '_', ' ');
+      out.emplace_back(title == "revision" ? what + " " + title : title, value);
+    }
+  };
+  add("machine", header.machine_json);
+  add("engine", header.engines_json);
   out.emplace_back("selection", header.selection.empty() ? "everything" : header.selection);
   out.emplace_back("seed", std::to_string(header.seed));
   out.emplace_back("run", header.run_id);

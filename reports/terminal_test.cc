@@ -1,0 +1,234 @@
+#include "reports/terminal.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <map>
+#include <sstream>
+
+#include "reports/synthetic_run.h"
+#include "reports/text.h"
+
+namespace assay::reports {
+namespace {
+
+Style From(bool is_terminal, std::map<std::string, std::string> variables) {
+  return StyleFrom(is_terminal, 100, [&](const char* name) {
+    const auto at = variables.find(name);
+    return at == variables.end() ? nullptr : at->second.c_str();
+  });
+}
+
+// Without colours, as wide as the terminal sees it.
+std::vector<std::string> LinesOf(const std::string& text) {
+  std::string plain;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '\x1b') {
+      i = text.find('m', i);
+    } else {
+      plain += text[i];
+    }
+  }
+  std::vector<std::string> lines;
+  std::istringstream in(plain);
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
+}
+
+CellResult Hostile() {
+  CellResult cell = FailingExpert();
+  const std::string evil = "\x1b]0;owned\x07\x1b[2J <script>\n" + std::string(300, 'w') + "\xff→";
+  cell.problem += " x=" + evil;
+  cell.reason = evil;
+  cell.repro = "./assay run '" + evil + "'";
+  Divergence& first = cell.divergences[0];
+  first.tap = first.tensor = first.op = evil;
+  first.signature = {evil, evil, evil};
+  first.propagated = first.cleared = first.bits = {evil, evil};
+  return cell;
+}
+
+TEST(Terminal, ColoursOnlyOnATerminalThatWantsThem) {
+  EXPECT_TRUE(From(true, {{"TERM", "xterm"}}).colour);
+  EXPECT_FALSE(From(false, {{"TERM", "xterm"}}).colour);
+  EXPECT_FALSE(From(true, {{"TERM", "xterm"}, {"NO_COLOR", "1"}}).colour);
+  EXPECT_TRUE(From(true, {{"TERM", "xterm"}, {"NO_COLOR", "1"}}).live);
+  EXPECT_TRUE(From(true, {{"TERM", "xterm"}, {"NO_COLOR", ""}}).colour);
+  EXPECT_FALSE(From(true, {{"TERM", "dumb"}}).live);
+  EXPECT_EQ(From(true, {}).columns, 100);
+  EXPECT_EQ(From(false, {}).columns, 80);
+  EXPECT_TRUE(From(true, {{"LANG", "en_GB.UTF-8"}}).utf8);
+  EXPECT_TRUE(From(true, {{"LANG", "C"}, {"LC_ALL", "C.utf8"}}).utf8);
+  EXPECT_FALSE(From(true, {{"LANG", "en_GB.UTF-8"}, {"LC_ALL", "C"}}).utf8);
+}
+
+TEST(Terminal, NothingIsWiderThanTheTerminal) {
+  RunRecord record = SyntheticRun();
+  record.cells.push_back(Hostile());
+  Totals huge = record.Count();
+  huge.registered = huge.executed = huge.refused = huge.not_executed = INT64_MAX / 4;
+  for (const int columns : {40, 60, 80, 81, 200}) {
+    for (const bool colour : {false, true}) {
+      for (const bool utf8 : {false, true}) {
+        const Style style{true, colour, utf8, columns};
+        std::string all = TotalsBlock(huge, 1e9, style) + ProgressLine(huge, 1e9, style) + "\n";
+        for (CellResult cell : record.cells) {
+          // A command is shown as it must be typed, whatever the terminal can show.
+          if (!utf8) cell.repro = Joined({"./assay", "run", std::string(200, 'x')}, " ");
+          all += CellLine(cell, style) + FailureBlock(cell, style);
+        }
+        if (!utf8) {
+          for (const char c : all) ASSERT_LT(static_cast<unsigned char>(c), 0x80);
+        }
+        for (const std::string& line : LinesOf(all)) ASSERT_LE(Width(line), columns) << line;
+      }
+    }
+  }
+}
+
+TEST(Terminal, NothingFromOutsideReachesTheTerminalAsACommand) {
+  const CellResult hostile = Hostile();
+  const Style plain{true, false, true, 80};
+  const std::string text = CellLine(hostile, plain) + FailureBlock(hostile, plain);
+  for (const char c : text) EXPECT_TRUE(c == '\n' || static_cast<unsigned char>(c) >= ' ');
+  EXPECT_NE(text.find("\\x1b]0;owned\\x07"), std::string::npos);
+  Style coloured = plain;
+  coloured.colour = true;
+  EXPECT_NE(CellLine(hostile, coloured).find("\x1b[1;31mFAIL\x1b[0m"), std::string::npos);
+  EXPECT_EQ(CellLine(hostile, plain).find('\x1b'), std::string::npos);
+}
+
+TEST(Terminal, FailureBlockReadsLikeThis) {
+  const std::string text = FailureBlock(FailingExpert(), Style{false, false, true, 80});
+  const std::string expected =
+      R"(FAIL moe k2-mini-int4-g32 tp=4 avx2 fault=K03/rank0: the first wrong op is
+     L1.moe.e5.down on rank 1: loader: scales of rank 0 on rank 1
+  path        layer 1 → op moe.e5.down → rank 1 → expert 5 → group [17, 5] (in
+              the shard [17, 1])
+  tensor      L1.moe.e5.down.scale
+  expected    0.012329  (bits 3c4a)
+  got         0.047119  (bits 3d41)
+  signature   scales-of-another-rank: 384 of 384 groups equal rank 0's
+  cleared     layout, kernel, collective
+  propagated  L1.moe.partial, L1.moe.out, L1.mlp.out, L1.residual_mlp,
+              final_norm, logits
+  also        L1.moe.e5.down on rank 2: loader: scales of rank 0 on rank 2
+)";
+  EXPECT_EQ(text.substr(0, expected.size()), expected);
+  const std::string repro =
+      "  repro\n./assay run 'moe model=k2-mini-int4-g32 layer=1 tp=4 tier=avx2 fault=K03/rank0'\n";
+  EXPECT_NE(text.find(repro), std::string::npos) << text;
+}
+
+// The shell is asked: the pieces must be the same words as the whole.
+std::string AsTheShellReadsIt(const std::string& command) {
+  const std::string script = "printf '%s|' " + command;
+  std::FILE* shell = popen(script.c_str(), "r");
+  EXPECT_NE(shell, nullptr);
+  std::string out;
+  for (int c = std::fgetc(shell); c != EOF; c = std::fgetc(shell)) out += static_cast<char>(c);
+  EXPECT_EQ(pclose(shell), 0);
+  return out;
+}
+
+TEST(Terminal, ABrokenCommandIsTheSameCommand) {
+  const std::vector<std::string> commands = {
+      "./assay run 'moe model=k2-mini-int4-g32 layer=1 tp=4 tier=avx2 fault=K03/rank0'",
+      "./assay run 'moe model=/a/very/long/path/that/has/no/place/to/break/at/all/in/it tp=4'",
+      "./assay run --engine ./libmine.so 'load model=m' 'x' y z 'aaaa bbbb cccc dddd'",
+      "'é→é→é→é→é→é→é→é→é→é→é→é→é→é→é→é→é→é→é→é→é→é→é→é→é→é→é→'",
+  };
+  for (const std::string& command : commands) {
+    const std::string whole = AsTheShellReadsIt(command);
+    for (const int columns : {12, 20, 33, 40, 79, 80, 500}) {
+      const std::string lines = CommandLines(command, columns);
+      for (const std::string& line : LinesOf(lines)) ASSERT_LE(Width(line), columns) << lines;
+      ASSERT_EQ(AsTheShellReadsIt(lines), whole) << lines;
+    }
+  }
+}
+
+TEST(Terminal, CellLineSaysWhy) {
+  const Style style{false, false, true, 120};
+  CellResult cell;
+  cell.problem = "model model=qwen3-mini tp=4 tier=avx2";
+  cell.verdict = Verdict::kRefused;
+  cell.reason = "2 key-value heads cannot be cut into 4 ranks";
+  EXPECT_EQ(CellLine(cell, style),
+            "REFUSED model qwen3-mini tp=4 avx2: 2 key-value heads cannot be cut into 4 ranks\n");
+  cell.verdict = Verdict::kPass;
+  cell.executed.emplace();
+  cell.ms = 12.44;
+  EXPECT_EQ(CellLine(cell, style), "PASS model qwen3-mini tp=4 avx2  12.4 ms\n");
+}
+
+TEST(Terminal, TotalsAreEachPrinted) {
+  EXPECT_EQ(TotalsBlock(SyntheticRun().Count(), 14.2, Style{false, false, true, 90}),
+            "registered 81 = collected 81\n"
+            "collected 81 = executed 51 + refused 12 + skipped 1 + not executed 16 + infra 1\n"
+            "executed 51 = PASS 48 + FAIL 2 + MISTRUSTED 1\n"
+            "14 s\n");
+}
+
+class Stream {
+ public:
+  Stream() : file_(open_memstream(&text_, &size_)) {}
+  ~Stream() {
+    std::fclose(file_);
+    std::free(text_);
+  }
+  std::FILE* file() { return file_; }
+  std::string text() {
+    std::fflush(file_);
+    return std::string(text_, size_);
+  }
+
+ private:
+  char* text_ = nullptr;
+  size_t size_ = 0;
+  std::FILE* file_;
+};
+
+TEST(Progress, PlainLinesInALog) {
+  Stream stream;
+  const RunRecord record = SyntheticRun();
+  Progress progress(stream.file(), Style{false, false, false, 80},
+                    static_cast<int64_t>(record.cells.size()));
+  double seconds = 0;
+  for (const CellResult& cell : record.cells) progress.Cell(cell, seconds += 0.1);
+  progress.End();
+  EXPECT_EQ(progress.totals(), record.Count());
+  const std::vector<std::string> lines = LinesOf(stream.text());
+  EXPECT_EQ(lines.size(), 10u + 4u);  // ten tenths, four red cells
+  EXPECT_EQ(lines.back(), "81/81 cells  2 FAIL  1 MISTRUSTED  1 INFRA  8.1 s");
+  EXPECT_EQ(stream.text().find('\x1b'), std::string::npos);
+  EXPECT_EQ(stream.text().find('\r'), std::string::npos);
+  EXPECT_NE(stream.text().find(" left\n"), std::string::npos);
+}
+
+TEST(Progress, ASlowRunSpeaksEveryTenSeconds) {
+  Stream stream;
+  Progress progress(stream.file(), Style{false, false, false, 80}, 1000);
+  CellResult cell;
+  cell.problem = "load model=m";
+  cell.verdict = Verdict::kPass;
+  for (int i = 1; i <= 25; ++i) progress.Cell(cell, i);
+  EXPECT_EQ(LinesOf(stream.text()).size(), 2u);
+}
+
+TEST(Progress, OneLineWrittenOverOnATerminal) {
+  Stream stream;
+  const RunRecord record = SyntheticRun();
+  Progress progress(stream.file(), Style{true, true, true, 80},
+                    static_cast<int64_t>(record.cells.size()));
+  for (const CellResult& cell : record.cells) progress.Cell(cell, 1);
+  progress.End();
+  const std::string text = stream.text();
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 4);  // only the red cells stay
+  EXPECT_EQ(text.substr(text.size() - 4), "\r\x1b[K");
+  EXPECT_NE(text.find("81/81 cells"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace assay::reports
