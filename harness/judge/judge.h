@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -24,8 +25,8 @@ struct KernelFacts {
 
 // A term of a tolerance: coefficient times a magnitude per element, with the words for it.
 struct Term {
-  std::string name;         // "acc", "out", "function", "propagated", "wire", "subnormal"
-  std::string derivation;   // "c·u·G, c = d = ceil(256/8)+3+1 = 36, u = 2^-24"
+  std::string name;        // "acc", "out", "function", "propagated", "wire", "subnormal"
+  std::string derivation;  // "c·u·G, c = d = ceil(256/8)+3+1 = 36, u = 2^-24"
 };
 
 struct Tolerance {
@@ -36,30 +37,36 @@ struct Tolerance {
   std::string Print() const;  // a line per term
 };
 
-// Tolerance of one op's output of type `out`, from the oracle's evaluation.
+// Tolerance of one op's output of type `out`, from the oracle's evaluation. `ranks`: how many
+// partial sums a kReduce adds. `inputs`: as the oracle was fed; without them the terms that need
+// them (the spread of scores before a softmax, each rank's partial on a rounding wire) take their
+// worst case.
 Tolerance Derive(const reference::Node& node, const reference::Evaluation& evaluation, DType out,
-                 const Contract& contract, const KernelFacts* kernel, int ranks);
+                 const Contract& contract, const KernelFacts* kernel, int ranks,
+                 std::span<const reference::Input> inputs = {});
+// The reduction depth alone: roundings on a term's way into a sum of n terms.
+double DepthOf(int64_t n, int lanes, int extra);
 
 // How one op on one rank in one step came out.
 struct OpJudgement {
   const reference::Node* node = nullptr;
   int step = 0;
   int rank = -1;
-  bool judged = false;        // false: the engine did not give this tap
+  bool judged = false;  // false: the engine did not give this tap
   bool pass = true;
-  std::string mode;           // "exact", "bounded", "bitwise", "discrete"
-  std::string reason;         // of a failure, or of not being judged
-  double max_ratio = 0;       // +inf: non-finite where the oracle is finite, or exact bits differ
-  int64_t worst = -1;         // flat local index of the worst element
-  int64_t first = -1;         // flat local index of the first element beyond its bound
-  int64_t wrong = 0;          // elements beyond their bound
+  std::string mode;      // "exact", "bounded", "bitwise", "discrete"
+  std::string reason;    // of a failure, or of not being judged
+  double max_ratio = 0;  // +inf: non-finite where the oracle is finite, or exact bits differ
+  int64_t worst = -1;    // flat local index of the worst element
+  int64_t first = -1;    // flat local index of the first element beyond its bound
+  int64_t wrong = 0;     // elements beyond their bound
   int64_t elements = 0;
-  int64_t ambiguous = 0;      // discrete decisions adopted because the margin was too small
-  int64_t proves_nothing = 0; // elements whose bound exceeds their value
+  int64_t ambiguous = 0;         // discrete decisions adopted because the margin was too small
+  int64_t proves_nothing = 0;    // elements whose bound exceeds their value
   double expected = 0, got = 0;  // at `first` (or `worst` if none)
   double cosine = 1, rel_l2 = 0, max_abs = 0, condition = 1;
   std::optional<double> three_way;
-  Tolerance tolerance;        // its bound vector is dropped where the op passed
+  Tolerance tolerance;  // its bound vector is dropped where the op passed
   // Kept where the op failed, for signatures: what the oracle says and what the engine gave.
   reference::Tensor oracle, kernel;
   std::optional<int> same_as_rank;  // bit-equal inputs and output: that rank's judgement holds

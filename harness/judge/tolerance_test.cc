@@ -1,0 +1,235 @@
+// Each term of each bound, with the numbers put in; and that a bound is not wider than it says.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "harness/judge/internal.h"
+#include "harness/judge/judge.h"
+#include "harness/judge/testing/test_model.h"
+
+namespace assay::judge {
+namespace {
+
+using reference::Evaluation;
+using reference::Node;
+using reference::Op;
+using reference::Tensor;
+
+const double kU = std::ldexp(1.0, -24);
+
+Evaluation Plain(double value, double magnitude, int64_t terms) {
+  Evaluation e;
+  e.value = {{1, 1}, {value}};
+  e.magnitude = {{1, 1}, {magnitude}};
+  e.terms = terms;
+  return e;
+}
+
+Node NodeOf(Op op) {
+  Node node;
+  node.op = op;
+  return node;
+}
+
+std::vector<std::string> Names(const Tolerance& t) { return t.Facts().terms; }
+
+TEST(Depth, FollowsLanesAndFallsBackToTheNumberOfTerms) {
+  EXPECT_EQ(DepthOf(256, 8, 1), 32 + 3 + 1 + 1);
+  EXPECT_EQ(DepthOf(100, 16, 0), 7 + 4 + 1);
+  EXPECT_EQ(DepthOf(100, 0, 0), 100);
+  EXPECT_EQ(DepthOf(100, 0, 2), 102);
+  EXPECT_EQ(DepthOf(2, 16, 0), 2) << "two terms round at most twice";
+}
+
+TEST(Derive, LinearIsDepthTimesMagnitude) {
+  KernelFacts kernel;
+  kernel.lanes = 8;
+  kernel.extra = 1;
+  const Tolerance t =
+      Derive(NodeOf(Op::kLinear), Plain(0, 3, 256), DType::kF32, Contract(), &kernel, 1);
+  EXPECT_EQ(t.depth, 37);
+  EXPECT_NEAR(t.bound[0], 37 * kU * 3, 2 * kU * t.bound[0]) << "rounding the error itself";
+  EXPECT_EQ(t.Facts().u_acc, "2^-24");
+  EXPECT_NE(t.Print().find("d = ceil(256/8) + ceil(log2 8) + 1 + 1 = 37"), std::string::npos);
+}
+
+TEST(Derive, OutputRoundingComesOnTop) {
+  const Tolerance t =
+      Derive(NodeOf(Op::kLinear), Plain(2, 0, 1), DType::kBF16, Contract(), nullptr, 1);
+  EXPECT_NEAR(t.bound[0], 2 * std::ldexp(1.0, -8), 1e-9);
+  EXPECT_EQ(Names(t), (std::vector<std::string>{"acc", "subnormal", "out"}));
+}
+
+TEST(Derive, FlushingIsATermOfItsOwnSize) {
+  Contract flushing;
+  flushing.ftz = true;
+  const auto kept =
+      Derive(NodeOf(Op::kLinear), Plain(0, 0, 4), DType::kF32, Contract(), nullptr, 1);
+  const auto flushed =
+      Derive(NodeOf(Op::kLinear), Plain(0, 0, 4), DType::kF32, flushing, nullptr, 1);
+  EXPECT_LT(kept.bound[0], std::ldexp(1.0, -140));
+  EXPECT_GE(flushed.bound[0], 8 * std::ldexp(1.0, -126));
+}
+
+TEST(Derive, BiasIsOneMoreTerm) {
+  Evaluation e = Plain(0, 3, 10);
+  e.function = {{1, 1}, {5}};
+  const Tolerance t = Derive(NodeOf(Op::kLinear), e, DType::kF32, Contract(), nullptr, 1);
+  EXPECT_NEAR(t.bound[0], 11 * kU * 3 + 11 * kU * 5, 1e-12);
+}
+
+TEST(Derive, FunctionsCountTheirStatedErrors) {
+  Contract good, bad;
+  bad.rsqrt_ulp = 100;
+  bad.exp_ulp = 100;
+  bad.sin_ulp = 100;
+  bad.sigmoid_ulp = 100;
+  for (const Op op : {Op::kRmsNorm, Op::kRope, Op::kActivation, Op::kRouterScores, Op::kContext}) {
+    Evaluation e = Plain(1, 1, op == Op::kRouterScores ? 0 : 8);
+    e.function = {{1, 1}, {1}};
+    const double narrow = Derive(NodeOf(op), e, DType::kF32, good, nullptr, 1).bound[0];
+    const double wide = Derive(NodeOf(op), e, DType::kF32, bad, nullptr, 1).bound[0];
+    EXPECT_GT(wide - narrow, 90 * kU);
+  }
+}
+
+TEST(Derive, SoftmaxCountsTheSpreadOfItsScores) {
+  Evaluation e = Plain(1, 1, 3);
+  const Tensor flat{{1, 1, 3}, {1, 1, -INFINITY}}, steep{{1, 1, 3}, {1, 41, 1}};
+  const Tensor v{{3, 1}, {1, 1, 1}};
+  const reference::Input near[] = {{&flat, nullptr}, {&v, nullptr}};
+  const reference::Input far[] = {{&steep, nullptr}, {&v, nullptr}};
+  const double narrow =
+      Derive(NodeOf(Op::kContext), e, DType::kF32, Contract(), nullptr, 1, near).bound[0];
+  const double wide =
+      Derive(NodeOf(Op::kContext), e, DType::kF32, Contract(), nullptr, 1, far).bound[0];
+  EXPECT_NEAR(wide - narrow, 80 * kU, 1e-3 * kU);
+  EXPECT_GT(Derive(NodeOf(Op::kContext), e, DType::kF32, Contract(), nullptr, 1).bound[0], wide);
+}
+
+TEST(Derive, WireRoundsTheRunningSumAtEachHop) {
+  Contract contract;
+  contract.reduce_wire = DType::kBF16;
+  const Tensor one{{1, 1}, {1}};
+  const std::vector<reference::Input> parts(8, {&one, nullptr});
+  const Evaluation e = Plain(8, 8, 8);
+  const double u = std::ldexp(1.0, -8);
+  const double sequential =
+      Derive(NodeOf(Op::kReduce), e, DType::kF32, contract, nullptr, 8, parts).bound[0];
+  EXPECT_NEAR(sequential, u * (8 + 2 + 3 + 4 + 5 + 6 + 7 + 8), 1e-4);
+  contract.reduce_order = "ring";
+  const double ring =
+      Derive(NodeOf(Op::kReduce), e, DType::kF32, contract, nullptr, 8, parts).bound[0];
+  EXPECT_NEAR(ring, u * (8 + 7 * 8), 1e-4);
+  contract.reduce_order = "tree";
+  const double tree =
+      Derive(NodeOf(Op::kReduce), e, DType::kF32, contract, nullptr, 8, parts).bound[0];
+  EXPECT_NEAR(tree, u * (8 + 3 * 8), 1e-4);
+  contract.reduce_wire = DType::kF32;
+  EXPECT_LT(Derive(NodeOf(Op::kReduce), e, DType::kF32, contract, nullptr, 8, parts).bound[0],
+            8 * 8 * kU * (1 + 2 * kU));
+}
+
+TEST(Derive, PropagatedErrorsAreAdded) {
+  Evaluation e = Plain(1, 1, 1);
+  e.propagated = {{1, 1}, {0.25}};
+  const Tolerance t = Derive(NodeOf(Op::kLinear), e, DType::kF32, Contract(), nullptr, 1);
+  EXPECT_GE(t.bound[0], 0.25);
+  EXPECT_LT(t.bound[0], 0.2501);
+}
+
+TEST(Derive, AnExactContractLeavesOnlyDoublePrecision) {
+  const Tolerance t =
+      Derive(NodeOf(Op::kLinear), Plain(1, 2, 10), DType::kF64, Contract::Exact(), nullptr, 1);
+  EXPECT_GT(t.bound[0], 0);
+  EXPECT_LT(t.bound[0], 100 * std::ldexp(1.0, -53) * 2);
+}
+
+// Compare: non-finite values.
+struct Case {
+  double y, k, magnitude;
+  DType out;
+  bool pass;
+};
+
+TEST(Compare, InfinityIfAndOnlyIfTheRangeIsExceeded) {
+  const Case cases[] = {
+      {1, INFINITY, 1, DType::kF32, false},
+      {1, NAN, 1, DType::kF32, false},
+      {1e39, INFINITY, 1, DType::kF32, true},
+      {1e39, -INFINITY, 1, DType::kF32, false},
+      {1e39, 3e38, 1, DType::kF32, false},
+      {-1e39, -INFINITY, 1, DType::kBF16, true},
+      {7e4, INFINITY, 7e4, DType::kF16, true},
+      {6e4, INFINITY, 6e4, DType::kF16, false},
+      {1, INFINITY, 1e39, DType::kF32, true},
+      {1, NAN, 1e39, DType::kF32, true},
+      {NAN, NAN, 1, DType::kF32, true},
+      {NAN, 1, 1, DType::kF32, false},
+      {-INFINITY, -INFINITY, 1, DType::kF32, true},
+      {-INFINITY, -3e38, 1, DType::kF32, false},
+      {-INFINITY, INFINITY, 1, DType::kF32, false},
+      {2, 2, 1, DType::kF32, true},
+  };
+  for (const Case& c : cases) {
+    Evaluation e = Plain(c.y, c.magnitude, 1);
+    Demand demand;
+    demand.evaluation = &e;
+    demand.out = c.out;
+    demand.tolerance.bound = {1e-6};
+    OpJudgement j;
+    Compare(demand, {{1, 1}, {c.k}}, &j);
+    EXPECT_EQ(j.pass, c.pass) << c.y << " against " << c.k;
+  }
+}
+
+TEST(Compare, CountsWhatProvesNothingAndTheCondition) {
+  Evaluation e;
+  e.value = {{1, 2}, {1, 0.001}};
+  e.magnitude = {{1, 2}, {1, 10}};
+  Demand demand;
+  demand.evaluation = &e;
+  demand.tolerance.bound = {0.1, 0.1};
+  OpJudgement j;
+  Compare(demand, {{1, 2}, {1, 0.09}}, &j);
+  EXPECT_TRUE(j.pass);
+  EXPECT_EQ(j.proves_nothing, 1);
+  EXPECT_NEAR(j.condition, 1e4, 1);
+  EXPECT_EQ(j.worst, 1);
+  EXPECT_NEAR(j.max_ratio, 0.89, 1e-9);
+}
+
+// One fp32 addition: equal to the exact sum rounded at once, or double rounding, where both count.
+TEST(Strict, AnAdditionIsBitwiseWhereItIsUnambiguous) {
+  const double tie = 1 + std::ldexp(1.0, -8);  // half way between two bf16
+  const Tensor a{{1, 2}, {1, tie}}, b{{1, 2}, {2, std::ldexp(1.0, -40)}};
+  const reference::Input inputs[] = {{&a, nullptr}, {&b, nullptr}};
+  Evaluation e;
+  e.value = {{1, 2}, {3, tie + std::ldexp(1.0, -40)}};
+  Demand demand;
+  demand.evaluation = &e;
+  demand.out = DType::kBF16;
+  ASSERT_TRUE(DemandStrict(NodeOf(Op::kAdd), inputs, Contract(), true, &demand));
+  EXPECT_EQ(demand.strict, (std::vector<uint8_t>{1, 0}));
+  EXPECT_EQ(demand.want[0], 3);
+  EXPECT_FALSE(DemandStrict(NodeOf(Op::kAdd), inputs, Contract(), false, &demand));
+}
+
+TEST(Strict, AReduceIsAddedInRankOrderInFloat) {
+  const Tensor a{{1, 1}, {1}}, b{{1, 1}, {std::ldexp(1.0, -24)}};
+  const reference::Input up[] = {{&a, nullptr}, {&b, nullptr}, {&b, nullptr}};
+  const reference::Input down[] = {{&b, nullptr}, {&b, nullptr}, {&a, nullptr}};
+  Evaluation e = Plain(1 + std::ldexp(1.0, -23), 1, 3);
+  Demand demand;
+  demand.evaluation = &e;
+  ASSERT_TRUE(DemandStrict(NodeOf(Op::kReduce), up, Contract(), true, &demand));
+  EXPECT_EQ(demand.want[0], 1);
+  ASSERT_TRUE(DemandStrict(NodeOf(Op::kReduce), down, Contract(), true, &demand));
+  EXPECT_EQ(demand.want[0], 1 + std::ldexp(1.0, -23));
+  Contract ring;
+  ring.reduce_order = "ring";
+  EXPECT_FALSE(DemandStrict(NodeOf(Op::kReduce), up, ring, true, &demand));
+}
+
+}  // namespace
+}  // namespace assay::judge
