@@ -199,10 +199,11 @@ typedef struct assay_engine {
   const char* revision;
   /* JSON, static storage:
    * {"methods": ["bf16"], "tiers": ["scalar"], "layouts": ["row"], "scopes": ["op", "moe"],
-   *  "families": ["llama"], "ops": ["linear"], "acts": ["a16"], "contract": {...},
+   *  "families": ["llama"], "ops": ["linear"], "acts": ["a16"], "tp": [1, 2], "contract": {...},
    *  "kernels": [{"name", "op", "method", "tier", "layout", "act", "lanes", "extra",
    *               "arithmetic_class"}]}
-   * contract: harness/abi/contract.md. A list that is left out means: not said. */
+   * tp: the degrees that are legal. contract: harness/abi/contract.md. What is left out was not
+   * said, and nothing is concluded from it. */
   const char* (*describe)(void);
   int (*open)(const assay_open* request, const assay_host* host, assay_session** session,
               assay_error* error);
