@@ -1,0 +1,332 @@
+#include "harness/run/problem_keys.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <optional>
+
+namespace assay::run {
+namespace {
+
+using Words = std::vector<std::string_view>;
+
+const Words kTiers = {"scalar",      "avx2",        "avxvnni",     "avx512",
+                      "avx512_vnni", "avx512_vbmi", "avx512_bf16", "amx_int8",
+                      "amx_bf16",    "cuda_sm80",   "cuda_sm90a"};
+const Words kActs = {"a16",     "a32",    "a8row",  "a8static", "a8g32", "a8g128", "af8row",
+                     "af8g128", "amxfp8", "amxfp4", "anvfp4",   "q8_0",  "q8_1",   "q8_k"};
+const Words kFills = {"exact", "normal", "lognormal", "extreme", "real"};
+const Words kSchedules = {"sequential", "ring", "tree"};
+const Words kWires = {"fp32", "bf16", "int8", "int4"};
+
+// With each group or block size standing for any other.
+const Words kMethods = {"f32",
+                        "f16",
+                        "bf16",
+                        "ct-int3-g32",
+                        "ct-int4-g32",
+                        "ct-int4-g32-asym",
+                        "ct-int4-g32-actorder-group",
+                        "ct-int4-channel",
+                        "ct-int4-channel-asym",
+                        "ct-int4-one-group",
+                        "ct-int5-channel-asym",
+                        "ct-int6-g32",
+                        "ct-int8-g32",
+                        "ct-old-int3-g32",
+                        "ct-old-int6-g32",
+                        "ct-w8a8-channel",
+                        "ct-w8a8-channel-asym",
+                        "ct-w8a8-tensor",
+                        "ct-fp8-block128",
+                        "ct-fp8-block16x32",
+                        "ct-fp8-channel",
+                        "ct-fp8-tensor",
+                        "ct-mxfp4",
+                        "ct-mxfp8",
+                        "ct-nvfp4",
+                        "deepseek-fp8-block128",
+                        "deepseek-v4-mxfp4",
+                        "gptq-int4-g32",
+                        "gptq-int4-g32-actorder",
+                        "gptq-int4-g64-asym",
+                        "awq-int4-g32-asym",
+                        "gptoss-mxfp4",
+                        "modelopt-nvfp4",
+                        "quark-mxfp4",
+                        "modelslim-w8a8",
+                        "modelslim-w4a8"};
+const Words kGgufTypes = {"f32",   "f16",    "bf16",   "q4_0",   "q4_1",    "q5_0",  "q5_1",
+                          "q8_0",  "q8_1",   "q2_k",   "q3_k",   "q4_k",    "q5_k",  "q6_k",
+                          "q8_k",  "iq1_s",  "iq1_m",  "iq2_xs", "iq2_xxs", "iq2_s", "iq3_xxs",
+                          "iq3_s", "iq4_nl", "iq4_xs", "tq1_0",  "tq2_0",   "mxfp4", "nvfp4"};
+
+std::vector<std::string> Strings(const Words& words) { return {words.begin(), words.end()}; }
+
+bool Contains(const Words& words, std::string_view word) {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
+// A decimal count without sign or leading zeros, within int.
+std::optional<int64_t> ParseCount(std::string_view text) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || text.empty()) return {};
+  if (text[0] == '-' || (text[0] == '0' && text.size() > 1)) return {};
+  if (value > std::numeric_limits<int>::max()) return {};
+  return value;
+}
+
+bool IsAtLeast(std::string_view text, int64_t least) {
+  const auto value = ParseCount(text);
+  return value && *value >= least;
+}
+
+Error BadValue(const KeyRule& rule, const std::string& value, const std::string& allowed,
+               const std::vector<std::string>& candidates = {}) {
+  return Error{fmt::format("{}={}: unknown value{}; allowed: {}", rule.info.name, value,
+                           Suggestion(value, candidates), allowed)};
+}
+
+Result<std::string> CheckNumber(const KeyRule& rule, const std::string& value) {
+  if (value == "inf") return value;
+  double number = 0;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+  if (error != std::errc() || end != value.data() + value.size() || !std::isfinite(number) ||
+      number <= 0) {
+    return BadValue(rule, value, "a positive number, inf");
+  }
+  return fmt::format("{}", number);
+}
+
+// Digits behind "-g" or "-block" replaced by those of the list's example, so that ct-int4-g64 is
+// known because ct-int4-g32 is.
+bool IsKnownMethod(const std::string& value) {
+  if (value.starts_with("gguf-")) return Contains(kGgufTypes, std::string_view(value).substr(5));
+  if (Contains(kMethods, value)) return true;
+  for (const std::string marker : {"-g", "-block"}) {
+    const size_t at = value.find(marker);
+    if (at == std::string::npos) continue;
+    const size_t begin = at + marker.size();
+    const size_t end = std::min(value.find_first_not_of("0123456789x", begin), value.size());
+    const std::string size = value.substr(begin, end - begin);
+    const size_t cross = marker == "-block" ? size.find('x') : std::string::npos;
+    if (!IsAtLeast(size.substr(0, cross), 1)) continue;
+    if (cross != std::string::npos && !IsAtLeast(size.substr(cross + 1), 1)) continue;
+    for (const char* example : {"32", "64", "128", "16x32"}) {
+      if (Contains(kMethods, value.substr(0, begin) + example + value.substr(end))) return true;
+    }
+  }
+  return false;
+}
+
+Result<std::string> CheckMethod(const KeyRule& rule, const std::string& value) {
+  if (IsKnownMethod(value)) return value;
+  std::vector<std::string> candidates = Strings(kMethods);
+  for (std::string_view type : kGgufTypes) candidates.push_back(fmt::format("gguf-{}", type));
+  return BadValue(rule, value,
+                  fmt::format("{} (other group and block sizes too), gguf- with {}",
+                              fmt::join(kMethods, " "), fmt::join(kGgufTypes, " ")),
+                  candidates);
+}
+
+bool IsListOfUnits(std::string_view text) {
+  int64_t total = 0;
+  while (true) {
+    const size_t comma = text.find(',');
+    const auto units = ParseCount(text.substr(0, comma));
+    if (!units) return false;
+    total += *units;
+    if (comma == std::string_view::npos) return total > 0;
+    text.remove_prefix(comma + 1);
+  }
+}
+
+Result<std::string> CheckSplit(const KeyRule& rule, const std::string& value) {
+  if (value == "even" || value == "ceil") return value;
+  if (value.starts_with("list:") && IsListOfUnits(std::string_view(value).substr(5))) return value;
+  return BadValue(rule, value, "even, ceil, list:5,3,2 (units of each rank)", {"even", "ceil"});
+}
+
+Result<std::string> CheckPlacement(const KeyRule& rule, const std::string& value) {
+  if (value == "cpu" || value == "gpu") return value;
+  if (value.starts_with("hybrid:") && IsAtLeast(std::string_view(value).substr(7), 1)) return value;
+  return BadValue(rule, value, "cpu, gpu, hybrid:N", {"cpu", "gpu", "hybrid:1"});
+}
+
+Result<std::string> CheckReduce(const KeyRule& rule, const std::string& value) {
+  const size_t colon = value.find(':');
+  const std::string_view wire =
+      colon == std::string::npos ? "fp32" : std::string_view(value).substr(colon + 1);
+  const std::string schedule = value.substr(0, colon);
+  if (Contains(kSchedules, schedule) && Contains(kWires, wire)) {
+    return fmt::format("{}:{}", schedule, wire);
+  }
+  std::vector<std::string> candidates;
+  for (std::string_view s : kSchedules) {
+    for (std::string_view w : kWires) candidates.push_back(fmt::format("{}:{}", s, w));
+  }
+  if (colon == std::string::npos) candidates = Strings(kSchedules);
+  return BadValue(rule, value,
+                  fmt::format("{}, with :{}", fmt::join(kSchedules, ", "), fmt::join(kWires, " :")),
+                  candidates);
+}
+
+Result<std::string> CheckTier(const KeyRule& rule, const std::string& value, bool native_engine) {
+  if (Contains(kTiers, value)) return value;
+  const bool name =
+      value.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") == std::string::npos;
+  if (!native_engine && name) return value;
+  return BadValue(rule, value, fmt::format("{}", fmt::join(kTiers, ", ")), Strings(kTiers));
+}
+
+// K03/rank0: the kind's number, then the point of its parameters.
+bool IsFault(std::string_view value) {
+  const auto digit = [](char c) { return c >= '0' && c <= '9'; };
+  return value.size() > 4 && value[0] == 'K' && digit(value[1]) && digit(value[2]) &&
+         value[3] == '/';
+}
+
+std::vector<KeyRule> MakeRules() {
+  const auto text = Values::kText;
+  return {
+      {{"engine", "native", "engine under test: a name, or the path of a library"}, text},
+      {{"kernel", "", "class or registry name; the engine's own choice"}, text},
+      {{"model", "", "a shipped name, or the path of a checkpoint; required"}, text},
+      {{"layer", "all", "one layer"}, Values::kIndex},
+      {{"expert", "all", "one expert"}, Values::kIndex},
+      {{"op", "all", "one op by its tap without layer and expert, as moe.down"}, text},
+      {{"method", "", "how the weights are stored; the checkpoint's own"}, Values::kMethod},
+      {{"group", "", "quantisation group along K; the checkpoint's own"}, Values::kGroup},
+      {{"layout", "", "a layout's tag; the kernel's"}, text},
+      {{"tp", "1", "tensor-parallel degree"}, Values::kCount},
+      {{"pools", "1", "CPU sub-pools inside a rank"}, Values::kCount},
+      {{"ep", "1", "expert-parallel degree"}, Values::kCount},
+      {{"dp", "1", "data-parallel degree"}, Values::kCount},
+      {{"attn_tp", "", "attention's own degree; = tp"}, Values::kCount},
+      {{"lm_head", "tp", "how the output matrix is cut"}, Values::kChoice, {"tp", "dp"}},
+      {{"split", "even", "how units are shared out: even, ceil, list:5,3,2"}, Values::kSplit},
+      {{"placement", "cpu", "where experts run: cpu, gpu, hybrid:N"}, Values::kPlacement},
+      {{"prefill_threshold", "", "tokens from which prefill runs on the GPU"}, Values::kSize},
+      {{"reduce", "sequential:fp32", "all-reduce and its wire type"}, Values::kReduce},
+      {{"tier", "", "instruction set; the best the host has"}, Values::kTier},
+      {{"threads", "", "all cores"}, Values::kCount},
+      {{"graph", "eager", "CUDA graphs"}, Values::kChoice, {"eager", "captured", "replayed"}},
+      {{"act", "", "activation quantiser; the kernel's"}, Values::kChoice, kActs},
+      {{"limit", "", "clamp of gate and up; the model's"}, Values::kNumber},
+      {{"beta", "", "SiTU's beta; the model's"}, Values::kNumber},
+      {{"linear_beta", "", "SiTUv2's beta of up; the model's"}, Values::kNumber},
+      {{"tokens", "5", "5, 33+1 (prefill, then decode), 4x1 (a batch of decodes)"},
+       Values::kTokens},
+      {{"prompt", "", "t1, t5, t33, or a file of token ids"}, text},
+      {{"chunk", "", "tokens of a prefill chunk"}, Values::kCount},
+      {{"prefix", "", "tokens of a prefix that is in the cache"}, Values::kSize},
+      {{"routing", "model", "by the model, or forced"}, Values::kChoice, {"model", "forced"}},
+      {{"fill", "", "data; real for model and layer, else lognormal"}, Values::kChoice, kFills},
+      {{"seed", "1", "of generated data"}, Values::kSize},
+      {{"fault", "none", "a mutation: assay mutate --list"}, Values::kFault},
+  };
+}
+
+Result<std::string> CheckCounted(const KeyRule& rule, const std::string& value) {
+  const bool all = rule.values == Values::kIndex && value == "all";
+  const bool channel = rule.values == Values::kGroup && value == "channel";
+  const bool from_zero = rule.values == Values::kIndex || rule.values == Values::kSize;
+  if (all || channel || IsAtLeast(value, from_zero ? 0 : 1)) return value;
+  const char* extra = rule.values == Values::kIndex   ? "all, "
+                      : rule.values == Values::kGroup ? "channel, "
+                                                      : "";
+  return BadValue(
+      rule, value,
+      fmt::format("{}{} to {}", extra, from_zero ? 0 : 1, std::numeric_limits<int>::max()));
+}
+
+}  // namespace
+
+const std::vector<KeyRule>& KeyRules() {
+  static const std::vector<KeyRule> kRules = MakeRules();
+  return kRules;
+}
+
+const KeyRule* FindRule(std::string_view key) {
+  for (const KeyRule& rule : KeyRules()) {
+    if (rule.info.name == key) return &rule;
+  }
+  return nullptr;
+}
+
+std::string Suggestion(std::string_view word, const std::vector<std::string>& candidates) {
+  const std::string nearest = Nearest(word, candidates);
+  return nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest);
+}
+
+Result<Tokens> ParseTokens(std::string_view text) {
+  Tokens tokens;
+  const size_t mark = text.find_first_of("+x");
+  const auto first = ParseCount(text.substr(0, mark));
+  std::optional<int64_t> second = 0;
+  if (mark != std::string_view::npos) {
+    second = ParseCount(text.substr(mark + 1));
+    if (second && *second < 1) second.reset();
+  }
+  if (!first || *first < 1 || !second) {
+    return Error{
+        fmt::format("tokens={}: unknown value; allowed: 5 (a prefill), 33+1 (a prefill, "
+                    "then decodes), 4x1 (a batch of decodes)",
+                    text)};
+  }
+  const bool batch = mark != std::string_view::npos && text[mark] == 'x';
+  tokens.sequences = batch ? *first : 1;
+  tokens.prefill = batch ? 0 : *first;
+  tokens.decodes = *second;
+  if (tokens.total() > kMostTokens) {
+    return Error{fmt::format("tokens={}: {} tokens; allowed: at most {}", text, tokens.total(),
+                             kMostTokens)};
+  }
+  return tokens;
+}
+
+Result<std::string> CheckValue(const KeyRule& rule, const std::string& value, bool native_engine) {
+  if (value.empty()) return Error{fmt::format("{}=: a value is missing", rule.info.name)};
+  switch (rule.values) {
+    case Values::kText:
+      return value;
+    case Values::kChoice:
+      if (Contains(rule.allowed, value)) return value;
+      return BadValue(rule, value, fmt::format("{}", fmt::join(rule.allowed, ", ")),
+                      Strings(rule.allowed));
+    case Values::kCount:
+    case Values::kSize:
+    case Values::kIndex:
+    case Values::kGroup:
+      return CheckCounted(rule, value);
+    case Values::kNumber:
+      return CheckNumber(rule, value);
+    case Values::kMethod:
+      return CheckMethod(rule, value);
+    case Values::kSplit:
+      return CheckSplit(rule, value);
+    case Values::kPlacement:
+      return CheckPlacement(rule, value);
+    case Values::kReduce:
+      return CheckReduce(rule, value);
+    case Values::kTier:
+      return CheckTier(rule, value, native_engine);
+    case Values::kTokens: {
+      const auto tokens = ParseTokens(value);
+      if (!tokens) return tokens.error();
+      return value;
+    }
+    case Values::kFault:
+      if (value == "none" || IsFault(value)) return value;
+      return BadValue(rule, value,
+                      "none, or a kind and a point as K03/rank0 (assay mutate --list)");
+  }
+  return value;
+}
+
+}  // namespace assay::run
