@@ -22,7 +22,8 @@ void FindPrefix(const TensorSource& source, ModelConfig* config) {
   }
 }
 
-// d^-1/2, and for DeepSeek's YaRN times m(mscale_all_dim)² (models.md).
+}  // namespace
+
 double SoftmaxScale(const ModelConfig& c) {
   if (!c.is_mla()) return 1 / std::sqrt(static_cast<double>(c.head_dim));
   double scale = 1 / std::sqrt(static_cast<double>(c.qk_nope + c.qk_rope));
@@ -33,8 +34,6 @@ double SoftmaxScale(const ModelConfig& c) {
   }
   return scale;
 }
-
-}  // namespace
 
 Result<std::unique_ptr<Model>> Model::Create(const ModelConfig& config,
                                              const TensorSource& source) {

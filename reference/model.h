@@ -25,6 +25,9 @@ struct Model {
   Result<std::vector<int64_t>> Columns(const Node& node, const Where& where) const;
 };
 
+// What scores are multiplied by: d^-1/2, for DeepSeek's YaRN times m(mscale_all_dim)².
+double SoftmaxScale(const ModelConfig& config);
+
 // Evaluates single ops under one contract, for one rank and one step.
 class Evaluator {
  public:
