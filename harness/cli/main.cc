@@ -29,7 +29,7 @@ constexpr std::array<Verb, 21> kVerbs = {{
     {"golden", "verify the oracle against recorded logits and taps", Golden},
     {"mutate", "the fault library: what the harness finds of what it should", Mutate},
     {"report", "render a run's results again", Report},
-    {"bench", "kernels at speed", Bench},
+    {"bench", "kernels at speed", nullptr},
     {"emulator", "install or examine an emulator", nullptr},
     {"audit", "a checkpoint: legality, integrity, coverage", nullptr},
     {"compare", "two traces or dumps", nullptr},

@@ -75,6 +75,8 @@ Result<Selection> Select(const std::vector<std::string>& words, const std::strin
   }
   selection.whole_matrix = filters.empty();
   selection.text = fmt::format("{}", fmt::join(words, " "));
+  if (!matrix.empty()) selection.text += " --matrix " + matrix;
+  if (!engine.empty()) selection.text += " --engine " + engine;
   if (selection.problems.empty()) {
     return Error{
         fmt::format("no cell of the matrix has {}; ./assay list shows all", fmt::join(words, " "))};

@@ -50,8 +50,12 @@ Result<shard::PlanResult> PlanOf(const CellSpec& spec) {
     if (spec.degrees.tp % spec.degrees.attention() == 0) {
       empty.plan = shard::ModelPlan{spec.degrees, {}};
     } else {
-      empty.refusal = shard::Refusal{
-          "attn_tp", "attn_tp", "rank", spec.degrees.tp, spec.degrees.attention(), 64};
+      shard::Refusal refusal;
+      refusal.tensor = refusal.axis = refusal.degree = "attn_tp";
+      refusal.unit = "rank";
+      refusal.extent = spec.degrees.tp;
+      refusal.parts = spec.degrees.attention();
+      empty.refusal = refusal;
     }
     return empty;
   }

@@ -38,25 +38,43 @@ Result<EngineRef> FindEngine(const std::string& engine, const std::string& fault
   return found;
 }
 
-Result<abi::EngineFacts> Describe(const EngineRef& engine) {
-  if (engine.table != nullptr) {
-    if (engine.table->describe == nullptr) return abi::EngineFacts{};
-    return abi::ParseDescription(engine.table->describe());
-  }
-  static std::map<std::string, Result<abi::EngineFacts>> known;
-  if (const auto found = known.find(engine.library); found != known.end()) return found->second;
+namespace {
+
+// What an engine that says nothing is taken to do: fp32 results, nothing known of its sums.
+Contract SilentContract() {
+  Contract contract;
+  contract.name = "not stated";
+  contract.rounding["default"] = DType::kF32;
+  return contract;
+}
+
+Result<abi::EngineFacts> AskLibrary(const EngineRef& engine) {
   abi::Script script;
   script.library = engine.library;
   const abi::Outcome outcome = abi::RunInChild(script);
-  // open() alone may be refused for want of a model; what counts is that it described itself.
-  Result<abi::EngineFacts> facts =
-      outcome.describe_json.empty()
-          ? (outcome.engine_name.empty() ? Result<abi::EngineFacts>(Error{fmt::format(
-                                               "engine={}: {}", engine.name, outcome.message)})
-                                         : Result<abi::EngineFacts>(abi::EngineFacts{}))
-          : abi::ParseDescription(outcome.describe_json);
-  known.emplace(engine.library, facts);
+  // open() may be refused for want of a model; what counts is that it described itself.
+  if (outcome.engine_name.empty()) {
+    return Error{fmt::format("engine={}: {}", engine.name, outcome.message)};
+  }
+  return abi::ParseDescribe(outcome.describe_json);
+}
+
+Result<abi::EngineFacts> Ask(const EngineRef& engine) {
+  auto facts = engine.table == nullptr             ? AskLibrary(engine)
+               : engine.table->describe == nullptr ? abi::ParseDescribe("")
+                                                   : abi::ParseDescribe(engine.table->describe());
+  if (facts && !facts->contract) facts->contract = SilentContract();
   return facts;
+}
+
+}  // namespace
+
+Result<abi::EngineFacts> Describe(const EngineRef& engine) {
+  static std::map<std::pair<const void*, std::string>, Result<abi::EngineFacts>> known;
+  const auto key = std::make_pair(static_cast<const void*>(engine.table), engine.library);
+  auto found = known.find(key);
+  if (found == known.end()) found = known.emplace(key, Ask(engine)).first;
+  return found->second;
 }
 
 std::vector<std::string> NativeTiers() {

@@ -18,24 +18,17 @@ using reference::Node;
 using reference::Op;
 using reference::Tensor;
 
-// A token count in a problem string can be large, but not absurd.
-constexpr int64_t kMostTokens = 1 << 20;
-
-Result<std::vector<int64_t>> StepLengths(const std::string& tokens) {
-  if (tokens.find('x') != std::string::npos) {
+Result<std::vector<int64_t>> StepLengths(const std::string& text) {
+  auto tokens = ParseTokens(text);
+  if (!tokens) return tokens.error();
+  if (tokens->sequences != 1) {
     return Error{fmt::format("tokens={}: batches of several sequences are not built yet; allowed "
                              "are a count and prefill+decodes",
-                             tokens),
+                             text),
                  ErrorKind::kUnsupported};
   }
-  const size_t plus = tokens.find('+');
-  const int64_t prefill = std::atoll(tokens.substr(0, plus).c_str());
-  const int64_t decodes = plus == std::string::npos ? 0 : std::atoll(tokens.c_str() + plus + 1);
-  if (prefill < 1 || prefill > kMostTokens || decodes < 0 || decodes > kMostTokens) {
-    return Error{fmt::format("tokens={}: allowed are 1 to {}", tokens, kMostTokens)};
-  }
-  std::vector<int64_t> lengths{prefill};
-  lengths.insert(lengths.end(), static_cast<size_t>(decodes), 1);
+  std::vector<int64_t> lengths{tokens->prefill};
+  lengths.insert(lengths.end(), static_cast<size_t>(tokens->decodes), 1);
   return lengths;
 }
 
@@ -59,8 +52,6 @@ Status MakeSteps(CellSpec* spec) {
                                  spec->problem.Get("tokens"), prompt, lengths[0])};
       }
       lengths = std::move(*stated);
-    } else {
-      spec->problem.keys["tokens"] = std::to_string(lengths[0]);
     }
   } else {
     auto stated = StepLengths(spec->problem.Get("tokens"));

@@ -111,8 +111,8 @@ judge::JudgeRequest RequestOf(const CellSpec& spec, const abi::Outcome& outcome)
   judge::JudgeRequest request;
   request.oracle = spec.oracle;
   request.trace = &outcome.trace;
-  request.contract = spec.facts.contract;
-  for (const abi::KernelEntry& entry : spec.facts.kernels) {
+  request.contract = *spec.facts.contract;
+  for (const abi::DescribedKernel& entry : spec.facts.kernels) {
     request.kernels.push_back({entry.name, entry.op, entry.method, entry.tier, entry.layout,
                                entry.act, entry.arithmetic_class, entry.lanes, entry.extra});
   }
@@ -124,31 +124,48 @@ judge::JudgeRequest RequestOf(const CellSpec& spec, const abi::Outcome& outcome)
   return request;
 }
 
-// The oracle's own chain under the contract, for accumulated error. Empty where the scope has no
-// chain of its own (single ops) or its inputs come in several steps.
-reference::Trace ChainOf(const CellSpec& spec) {
-  if (spec.mode != Mode::kScope || (spec.scope != "model" && spec.steps.size() > 1)) return {};
-  reference::RunRequest request;
-  request.steps = spec.steps;
+// The layer's residual input, all steps' rows one after the other.
+reference::Tensor ResidualInput(const CellSpec& spec) {
   reference::Tensor input;
   for (const auto& [key, value] : spec.given) {
-    if (spec.scope == "layer" && !key.tap.ends_with("router.ids") &&
-        !key.tap.ends_with("router.weights")) {
-      input = judge::ToTensor(value);
-      request.input = &input;
-    } else if (key.step == 0 && spec.scope != "model") {
-      request.given[key.tap] = judge::ToTensor(value);
+    if (key.tap.ends_with("router.ids") || key.tap.ends_with("router.weights")) continue;
+    const reference::Tensor part = judge::ToTensor(value);
+    if (input.shape.empty()) {
+      input = part;
+    } else {
+      input.shape[0] += part.shape[0];
+      input.data.insert(input.data.end(), part.data.begin(), part.data.end());
     }
   }
-  if (spec.layer >= 0) {
-    request.first_layer = request.input != nullptr ? spec.layer : 0;
-    request.last_layer = spec.layer;
+  return input;
+}
+
+// The oracle's own chain under the contract, for accumulated error. Empty where the scope has no
+// chain of its own: single ops, and blocks whose inputs come in several steps.
+reference::Trace ChainOf(const CellSpec& spec) {
+  const bool layer = spec.scope == "layer", model = spec.scope == "model";
+  if (spec.mode != Mode::kScope || (!layer && !model && spec.steps.size() > 1)) return {};
+  reference::RunRequest request;
+  request.steps = spec.steps;
+  request.mla_absorbed = spec.facts.contract->mla_absorbed;
+  reference::Tensor input;
+  if (layer) {
+    input = ResidualInput(spec);
+    request.input = &input;
+    request.first_layer = spec.layer;
+  }
+  if (spec.layer >= 0) request.last_layer = spec.layer;
+  for (const auto& [key, value] : spec.given) {
+    const bool routing = key.tap.ends_with("router.ids") || key.tap.ends_with("router.weights");
+    if (key.step == 0 && (routing ? spec.steps.size() == 1 : !layer)) {
+      request.given[key.tap] = judge::ToTensor(value);
+    }
   }
   for (const Node* node : spec.nodes) {
     // Experts' own taps have no fixed rows: routing may differ.
     if (node->expert < 0) request.wanted.push_back(node->tap);
   }
-  auto traced = spec.oracle->Run(request, spec.facts.contract);
+  auto traced = spec.oracle->Run(request, *spec.facts.contract);
   return traced ? std::move(*traced) : reference::Trace{};
 }
 

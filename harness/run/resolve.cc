@@ -113,11 +113,9 @@ Status ResolveEngine(CellSpec* spec) {
   if (problem.Get("tier").empty()) {
     std::string best = "scalar";
     for (const std::string& tier : NativeTiers()) {
-      const auto& known = spec->facts.tiers;
-      if (known.empty() || std::find(known.begin(), known.end(), tier) != known.end()) {
-        best = tier;
-        break;
-      }
+      if (!abi::MayHave(spec->facts.tiers, tier)) continue;
+      best = tier;
+      break;
     }
     problem.keys["tier"] = best;
   }
@@ -199,12 +197,9 @@ Result<std::unique_ptr<CellSpec>> ResolveCell(const Problem& problem, ModelStore
     return Error{
         fmt::format("{} layer=all: name one layer, 0 to {}", problem.kind, config.layers - 1)};
   }
-  const std::string fill = problem.Get("fill");
-  const bool real = problem.kind == "model" || problem.kind == "layer";
-  auto parsed = ParseFill(fill.empty() ? (real ? "real" : "lognormal") : fill);
-  if (!parsed) return parsed.error();
-  spec->fill = *parsed;
-  if (fill.empty()) spec->problem.keys["fill"] = real ? "real" : "lognormal";
+  auto fill = ParseFill(problem.Get("fill"));
+  if (!fill) return fill.error();
+  spec->fill = *fill;
   spec->seed = problem.GetInt("seed");
   for (auto step : {ResolveDegrees, ResolveEngine}) {
     if (auto status = step(spec.get()); !status) return status.error();

@@ -53,7 +53,7 @@ void AddTensors(const CellSpec& spec, const std::vector<shard::Component>& compo
 Result<abi::HostTensor> OutputOf(const CellSpec& spec, const Node& node, int rank) {
   const DType dtype = node.op == reference::Op::kRouterIds
                           ? DType::kI32
-                          : spec.facts.contract.RoundingOf(node.path, node.op_class);
+                          : spec.facts.contract->RoundingOf(node.path, node.op_class);
   auto columns = spec.oracle->TapColumns(node, spec.where(rank));
   if (!columns) return columns.error();
   abi::HostTensor output;
