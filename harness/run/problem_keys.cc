@@ -268,22 +268,9 @@ Result<Tokens> ParseTokens(std::string_view text) {
   Tokens tokens;
   const size_t mark = text.find_first_of("+x");
   const auto first = ParseCount(text.substr(0, mark));
-  std::optional<int64_t> second = 0;
-  if (mark != std::string_view::npos) {
-    second = ParseCount(text.substr(mark + 1));
-    if (second && *second < 1) second.reset();
-  }
-  if (!first || *first < 1 || !second) {
-    return Error{
-        fmt::format("tokens={}: unknown value; allowed: 5 (a prefill), 33+1 (a prefill, "
-                    "then decodes), 4x1 (a batch of decodes)",
-                    text)};
-  }
-  const bool batch = mark != std::string_view::npos && text[mark] == 'x';
-  tokens.sequences = batch ? *first : 1;
-  tokens.prefill = batch ? 0 : *first;
-  tokens.decodes = *second;
-  if (tokens.total() > kMostTokens) {
+  const bool two = mark != std::string_view::npos;
+  const auto second = two ? ParseCount(text.substr(mark + 1)) : std::nullopt;
+  if (!first || *first < 1 || (two && (!second || *second < 1))) {
     return Error{fmt::format("tokens={}: {} tokens; allowed: at most {}", text, tokens.total(),
                              kMostTokens)};
   }
