@@ -87,10 +87,10 @@ void Loader::FindParameters(Job* job) const {
     if (layer >= 0 && layer < config_.layers) layers.insert(layer);
   }
   const std::vector<Expected> top = TopInventory(job->config);
-  Match(top[0], job);
   // A whole model is one where layers hang between an embedding and a final norm.
   job->whole = job->whole && !layers.empty() && job->tensors.Find(top[0].source) != nullptr &&
                job->tensors.Find(top[1].source) != nullptr;
+  Match(top[0], job);
   for (int64_t layer = 0; layer < config_.layers; ++layer) {
     if (!job->whole && layers.count(layer) == 0) continue;
     for (const Expected& expected : LayerInventory(job->config, layer)) Match(expected, job);

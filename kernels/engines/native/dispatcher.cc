@@ -138,7 +138,7 @@ void Dispatcher::RecordElementwise(const std::string& tap, int rank, std::string
 }
 
 void Dispatcher::RecordUntiered(const std::string& tap, int rank, std::string_view what) const {
-  Record(tap, rank, std::string(what), "", "", "", 1);
+  Record(tap, rank, std::string(what), std::string(NameOf(tier_)), "", "", 1);
 }
 
 void Dispatcher::Record(const std::string& tap, int rank, const std::string& kernel,

@@ -43,7 +43,8 @@ class Dispatcher {
 
   // Says that an op of the elementwise table ran: "rms_norm" becomes "rms_norm_avx2".
   void RecordElementwise(const std::string& tap, int rank, std::string_view op) const;
-  // An op that no tier has kernels for: a copy, a selection, a sum over ranks.
+  // An op without a kernel of its own for each tier: a copy, a selection, a sum over ranks. The
+  // same code belongs to every tier, so it is recorded under the session's.
   void RecordUntiered(const std::string& tap, int rank, std::string_view what) const;
 
  private:

@@ -1,0 +1,127 @@
+// Faults of loaders. One struct a fault: what it is called, where it shows, and what it changes.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "kernels/faults/faults.h"
+#include "kernels/faults/interceptor.h"
+
+namespace assay::kernels::faults {
+
+inline bool IsExpert(std::string_view component, std::string_view end) {
+  return component.find(".moe.e") != std::string_view::npos && component.ends_with(end);
+}
+
+// The start of a rank's slice is counted in words and applied to bytes: rank 1 begins at byte 8
+// where it should begin at word 8. Rank 0 begins at 0 in any unit, and is right.
+struct K02Bytes final : Interceptor {
+  static inline const Fault kFault = {
+      "K02/bytes",
+      "K02",
+      "the start of a row-parallel slice of packed words is taken for bytes",
+      "loader",
+      "moe model=k2-mini-int4-g32 layer=1 tp=4 tier=avx2 tokens=5 fault=K02/bytes",
+      "moe model=k2-mini-int4-g32 layer=1 tp=1 tier=avx2 tokens=5 fault=K02/bytes",
+      {{"layer", "1"},
+       {"op", "\"down\""},
+       {"class", "\"loader\""},
+       {"rank", "1"},
+       {"expert", "0"},
+       {"tensor", "\"L1.moe.e0.down.weight\""},
+       {"unit", "\"word\""},
+       {"index", "[0, 8]"}}};
+
+  void BeforeSlice(SliceRequest& request) const override {
+    shard::ComponentPlan& plan = request.plan;
+    if (!IsExpert(plan.component.name, ".down.weight")) return;
+    if (plan.component.packing.elements.count() == 1) return;
+    const int64_t bytes = plan.component.packing.bytes.count();
+    plan.component.dtype = request.tensor.dtype = DType::kU8;
+    plan.component.columns *= bytes;
+    request.tensor.shape.back() *= bytes;
+    for (shard::Range& range : plan.ranks[static_cast<size_t>(request.rank)]) {
+      range.length *= bytes;  // as many bytes as it should, from the wrong place
+    }
+  }
+};
+
+// The parameter is made for unpacked weights, [N, K] elements; the file has K/2 packed bytes a row.
+// The axis is never cut, so every TP degree runs into it.
+struct K02Representation final : Interceptor {
+  static inline const Fault kFault = {
+      "K02/representation",
+      "K02",
+      "gate's parameter is made unpacked, its tensor is packed",
+      "loader",
+      "moe model=k2-mini-int4-g32 layer=1 tp=4 tier=avx2 tokens=5 fault=K02/representation",
+      "moe model=k2-mini layer=1 tp=4 tier=avx2 tokens=5 fault=K02/representation",
+      {{"layer", "1"},
+       {"op", "\"gate\""},
+       {"class", "\"loader\""},
+       {"expert", "0"},
+       {"tensor", "\"L1.moe.e0.gate.weight\""}}};
+
+  void OnParameter(ParameterSpec& spec) const override {
+    if (!IsExpert(spec.component, ".gate.weight") || spec.packing.elements.count() == 1) return;
+    spec.columns *= spec.packing.elements.count();
+    spec.packing = {Elements(1), Bytes(1)};
+    spec.unit = "element";
+  }
+};
+
+// Every rank takes rank 0's groups of scales for its own.
+struct K03Rank0 final : Interceptor {
+  static inline const Fault kFault = {
+      "K03/rank0",
+      "K03",
+      "every rank has rank 0's scales of down",
+      "loader",
+      "moe model=k2-mini-int4-g32 layer=1 tp=4 tier=avx2 tokens=5 fault=K03/rank0",
+      "moe model=k2-mini-int4-g32 layer=1 tp=1 tier=avx2 tokens=5 fault=K03/rank0",
+      {{"layer", "1"},
+       {"op", "\"down\""},
+       {"class", "\"loader\""},
+       {"rank", "1"},
+       {"expert", "0"},
+       {"tensor", "\"L1.moe.e0.down.scale\""},
+       {"unit", "\"group\""},
+       {"index", "[0, 2]"}}};
+
+  void BeforeSlice(SliceRequest& request) const override {
+    if (IsExpert(request.plan.component.name, ".down.scale")) request.rank = 0;
+  }
+};
+
+// Rank 1 puts up's rows where gate's belong, and the other way round.
+struct K08Rank1 final : Interceptor {
+  static inline const Fault kFault = {
+      "K08/rank1",
+      "K08",
+      "gate and up are swapped on rank 1",
+      "loader",
+      "moe model=k2-mini-int4-g32 layer=1 tp=4 tier=avx2 tokens=5 fault=K08/rank1",
+      "moe model=k2-mini-int4-g32 layer=1 tp=1 tier=avx2 tokens=5 fault=K08/rank1",
+      {{"layer", "1"},
+       {"op", "\"gate\""},
+       {"class", "\"loader\""},
+       {"rank", "1"},
+       {"expert", "0"},
+       {"tensor", "\"L1.moe.e0.gate.weight\""},
+       {"unit", "\"word\""},
+       {"index", "[64, 0]"}}};
+
+  void BeforeSlice(SliceRequest& request) const override {
+    const std::string& component = request.plan.component.name;
+    if (request.rank != 1 || component.find(".moe.e") == std::string::npos) return;
+    const std::string ours = component.find(".gate.") != std::string::npos ? "gate_proj"
+                             : component.find(".up.") != std::string::npos ? "up_proj"
+                                                                           : "";
+    if (ours.empty()) return;
+    std::string other = request.tensor.name;
+    other.replace(other.find(ours), ours.size(), ours == "up_proj" ? "gate_proj" : "up_proj");
+    if (const TensorView* tensor = request.all->Find(other)) request.tensor = *tensor;
+  }
+};
+
+}  // namespace assay::kernels::faults
