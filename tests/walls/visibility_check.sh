@@ -29,7 +29,7 @@ allowed() { # TARGET
   fi
 }
 
-refused //reference/forbidden:sees_kernels //kernels:registry
+refused //reference/forbidden:sees_kernels //kernels:registry_h
 refused //kernels/forbidden:sees_reference //reference:oracle
 allowed //reference/forbidden:sees_its_own
 allowed //kernels/forbidden:sees_its_own
