@@ -59,10 +59,10 @@ inline constexpr ElementwiseKernels kElementwise = {
     .axpy = Axpy,
     .sigmoid = Sigmoid,
     .lanes = 8,
-    // exp: below 1.5 measured over all of float; sigmoid adds a sum and a quotient.
-    .exp_ulp = 1.5,
+    // Measured: exp 1.04; sigmoid, which adds a sum and a quotient, 2.41.
+    .exp_ulp = 1.1,
     .rsqrt_ulp = 0.5001,  // in double, rounded once
-    .sigmoid_ulp = 3,
+    .sigmoid_ulp = 2.5,
     .exp = Exp,
     .rsqrt = Rsqrt,
 };

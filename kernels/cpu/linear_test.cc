@@ -1,0 +1,256 @@
+// Every row of the registry that this host can run, against a plain double loop, against the other
+// members of its class, and against guard pages.
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <map>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "kernels/cpu/testing/linear_check.h"
+#include "kernels/methods/methods.h"
+#include "kernels/registry.h"
+
+namespace assay::kernels {
+
+void PrintTo(const LinearKernel& row, std::ostream* out) { *out << row.name; }
+
+namespace {
+
+using testing::Fill;
+using testing::Guard;
+using testing::LinearCase;
+using testing::LinearData;
+
+constexpr Fill kAllFills[] = {Fill::kNormal, Fill::kPositive, Fill::kInteger, Fill::kCodes,
+                              Fill::kExtreme};
+
+std::vector<LinearKernel> Runnable() {
+  std::vector<LinearKernel> rows;
+  for (const LinearKernel& row : LinearKernels()) {
+    if (HostHas(row.tier)) rows.push_back(row);
+  }
+  return rows;
+}
+
+std::vector<int64_t> DepthsOf(const LinearKernel& row) {
+  if (FindMethod(row.method)->group.count() == 0) {
+    return {1, 7, 12, 15, 16, 17, 28, 31, 32, 33, 44, 47, 96, 224, 672, 1000};
+  }
+  return {32, 64, 96, 160, 224, 384, 672, 1024};
+}
+
+std::vector<LinearCase> CasesOf(const LinearKernel& row) {
+  std::vector<LinearCase> cases;
+  uint64_t seed = 1;
+  for (const int64_t k : DepthsOf(row)) {
+    for (const int64_t m : {1, 2, 3, 4, 5, 7, 9}) cases.push_back({m, 1 + (k + m) % 7, k});
+  }
+  for (const int64_t n : {31, 32, 33, 65, 96}) {
+    for (const int64_t m : {1, 3, 8}) cases.push_back({m, n, DepthsOf(row)[2]});
+  }
+  // More tokens than a kernel lays out at a time, and one more than a multiple of that.
+  for (const int64_t m : {31, 32, 33, 47, 49, 65, 97}) cases.push_back({m, 3, DepthsOf(row)[2]});
+  for (const int64_t m : {1, 5}) cases.push_back({m, 5, 7168});
+  for (LinearCase& c : cases) c.seed = seed++;
+  return cases;
+}
+
+bool SameBits(float a, float b) {
+  return (std::isnan(a) && std::isnan(b)) ||
+         std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b);
+}
+
+// Empty, or where two results differ.
+std::string Difference(const std::vector<float>& a, const std::vector<float>& b) {
+  if (a.size() != b.size()) return "sizes differ";
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (!SameBits(a[i], b[i])) {
+      return "element " + std::to_string(i) + ": " + std::to_string(a[i]) + " and " +
+             std::to_string(b[i]);
+    }
+  }
+  return "";
+}
+
+class LinearRow : public ::testing::TestWithParam<LinearKernel> {};
+
+TEST_P(LinearRow, IsWithinTheBoundOfItsDeclaredDepth) {
+  for (LinearCase c : CasesOf(GetParam())) {
+    for (const Fill fill : {Fill::kNormal, Fill::kPositive, Fill::kCodes}) {
+      c.fill = fill;
+      LinearData data(GetParam(), c);
+      ASSERT_EQ(data.Check(data.Run(GetParam().run)), "");
+    }
+  }
+}
+
+TEST_P(LinearRow, IsExactOnIntegers) {
+  for (LinearCase c : CasesOf(GetParam())) {
+    c.fill = Fill::kInteger;
+    LinearData data(GetParam(), c);
+    const std::vector<float> y = data.Run(GetParam().run);
+    for (int64_t i = 0; i < c.m * c.n; ++i) {
+      ASSERT_TRUE(data.ExactInAnyOrder(i / c.n, i % c.n)) << c.Print();
+      ASSERT_EQ(y[static_cast<size_t>(i)], data.Expected(i / c.n, i % c.n))
+          << c.Print() << " element " << i;
+    }
+  }
+}
+
+TEST_P(LinearRow, ReadsAndWritesInsideItsBuffersAtAnyAlignment) {
+  for (const LinearCase& c : CasesOf(GetParam())) {
+    for (const Guard guard : {Guard::kBehind, Guard::kBefore}) {
+      for (const size_t slack : {0, 1, 5}) {
+        LinearData data(GetParam(), c, guard, slack);
+        ASSERT_EQ(data.Check(data.Run(GetParam().run)), "") << "slack " << slack;
+      }
+    }
+  }
+}
+
+TEST_P(LinearRow, DoesNotDependOnHowRowsAreSplit) {
+  const LinearKernel& row = GetParam();
+  for (const int64_t m : {1, 4, 7}) {
+    LinearCase c{m, 37 * row.row_tile, DepthsOf(row)[4]};
+    c.seed = 77 + static_cast<uint64_t>(m);
+    LinearData data(row, c);
+    const std::vector<float> whole = data.Run(row.run);
+    for (const std::vector<int64_t>& tiles :
+         {std::vector<int64_t>{0, 18, 37}, {0, 1, 2, 3, 37}, {0, 0, 36, 37}, {0, 32, 33, 37}}) {
+      std::vector<int64_t> splits;
+      for (const int64_t tile : tiles) splits.push_back(tile * row.row_tile);
+      ASSERT_EQ(Difference(data.RunSplit(row.run, splits), whole), "") << c.Print();
+    }
+  }
+}
+
+TEST_P(LinearRow, GivesATokenTheSameBitsAloneAndInABatch) {
+  const LinearKernel& row = GetParam();
+  for (const Fill fill : kAllFills) {
+    LinearCase c{53, 9, DepthsOf(row)[3], fill, 5};
+    LinearData data(row, c);
+    const std::vector<float> batch = data.Run(row.run);
+    for (int64_t token = 0; token < c.m; ++token) {
+      std::vector<float> alone(static_cast<size_t>(c.n));
+      row.run(data.View(), data.x() + token * c.k, 1, 0, c.n, alone.data(), c.n);
+      const auto begin = batch.begin() + token * c.n;
+      ASSERT_EQ(Difference(alone, {begin, begin + c.n}), "") << c.Print() << " token " << token;
+    }
+  }
+}
+
+TEST_P(LinearRow, EmptySumsAreZeroAndEmptyRangesTouchNothing) {
+  const LinearKernel& row = GetParam();
+  LinearData empty(row, {2, 3, 0});
+  for (const float y : empty.Run(row.run)) EXPECT_EQ(y, 0);
+  LinearData data(row, {1, 3, DepthsOf(row)[0]});
+  row.run(data.View(), data.x(), 1, 0, 0, nullptr, 3);
+  row.run(data.View(), data.x(), 0, 0, 3, nullptr, 3);
+}
+
+TEST_P(LinearRow, RefusesAnotherLayoutAndRowsThatDoNotExist) {
+  const LinearKernel& row = GetParam();
+  LinearData data(row, {1, 3, DepthsOf(row)[0]});
+  WeightView other = data.View();
+  other.layout = "some-other";
+  float y[4];
+  EXPECT_DEATH(row.run(other, data.x(), 1, 0, 3, y, 3), "some-other");
+  EXPECT_DEATH(row.run(data.View(), data.x(), 1, 0, 4, y, 3), "rows");
+}
+
+INSTANTIATE_TEST_SUITE_P(Registry, LinearRow, ::testing::ValuesIn(Runnable()),
+                         [](const auto& test) { return std::string(test.param.name); });
+
+TEST(ArithmeticClass, MembersAgreeBitForBit) {
+  std::map<std::string_view, std::vector<LinearKernel>> classes;
+  for (const LinearKernel& row : Runnable()) classes[row.arithmetic_class].push_back(row);
+  int pairs = 0;
+  for (const auto& [name, rows] : classes) {
+    for (size_t other = 1; other < rows.size(); ++other) {
+      ++pairs;
+      ASSERT_EQ(rows[0].method, rows[other].method) << name;
+      for (LinearCase c : CasesOf(rows[0])) {
+        for (const Fill fill : kAllFills) {
+          c.fill = fill;
+          LinearData a(rows[0], c), b(rows[other], c);
+          ASSERT_EQ(Difference(a.Run(rows[0].run), b.Run(rows[other].run)), "")
+              << rows[0].name << " and " << rows[other].name << " " << c.Print();
+        }
+      }
+    }
+  }
+  EXPECT_GE(pairs, HostHas(Tier::kAvx2) ? 2 : 0);
+}
+
+TEST(Registry, RowsAreNamedOnceAndDeclareWhatTheyAre) {
+  std::map<std::string_view, int> names;
+  for (const LinearKernel& row : LinearKernels()) {
+    EXPECT_EQ(++names[row.name], 1) << row.name;
+    EXPECT_TRUE(row.name.ends_with(NameOf(row.tier))) << row.name;
+    EXPECT_NE(FindMethod(row.method), nullptr) << row.name;
+    EXPECT_TRUE(std::has_single_bit(static_cast<unsigned>(row.lanes))) << row.name;
+    EXPECT_GE(row.row_tile, 1);
+  }
+  for (const Tier tier : {Tier::kScalar, Tier::kAvx2}) {
+    ASSERT_NE(Elementwise(tier), nullptr);
+    EXPECT_EQ(Elementwise(tier)->tier, tier);
+  }
+}
+
+// Deliberately broken kernels: the checker that passed above must find each.
+const LinearKernel* honest = nullptr;
+
+void DropsLast8OfK(const WeightView& w, const uint16_t* x, int64_t m, int64_t n_begin,
+                   int64_t n_end, float* y, int64_t y_stride) {
+  std::vector<uint16_t> cut(x, x + m * w.k);
+  for (int64_t token = 0; token < m; ++token) {
+    for (int64_t i = w.k < 8 ? 0 : w.k - 8; i < w.k; ++i) cut[token * w.k + i] = 0;
+  }
+  honest->run(w, cut.data(), m, n_begin, n_end, y, y_stride);
+}
+
+void OneUlpOff(const WeightView& w, const uint16_t* x, int64_t m, int64_t n_begin, int64_t n_end,
+               float* y, int64_t y_stride) {
+  honest->run(w, x, m, n_begin, n_end, y, y_stride);
+  y[n_begin] = std::nextafter(y[n_begin], 1e30F);
+}
+
+void ForgetsTheLastRow(const WeightView& w, const uint16_t* x, int64_t m, int64_t n_begin,
+                       int64_t n_end, float* y, int64_t y_stride) {
+  honest->run(w, x, m, n_begin, n_end - 1, y, y_stride);
+}
+
+void WritesItsNeighboursRow(const WeightView& w, const uint16_t* x, int64_t m, int64_t n_begin,
+                            int64_t n_end, float* y, int64_t y_stride) {
+  honest->run(w, x, m, n_begin, n_end < w.n ? n_end + 1 : n_end, y, y_stride);
+}
+
+class BrokenRow : public LinearRow {};
+
+TEST_P(BrokenRow, KernelsAreCaught) {
+  honest = &GetParam();
+  for (const int64_t k : DepthsOf(*honest)) {
+    LinearData data(*honest, {3, 5, k, Fill::kNormal, static_cast<uint64_t>(k)});
+    ASSERT_EQ(data.Check(data.Run(honest->run)), "");
+    EXPECT_NE(data.Check(data.Run(DropsLast8OfK)), "") << k;
+    EXPECT_NE(data.Check(data.Run(ForgetsTheLastRow)), "") << k;
+    EXPECT_NE(Difference(data.Run(OneUlpOff), data.Run(honest->run)), "") << k;
+    EXPECT_NE(data.Check(data.RunSplit(WritesItsNeighboursRow, {0, 2, 5})), "") << k;
+  }
+}
+
+TEST(Guards, ABytePastTheEndOrBeforeTheStartIsFatal) {
+  testing::Guarded behind(100, Guard::kBehind, 0), before(100, Guard::kBefore, 0);
+  EXPECT_DEATH(behind.data()[100] = std::byte{1}, "");
+  EXPECT_DEATH(before.data()[-1] = std::byte{1}, "");
+  behind.data()[99] = before.data()[0] = std::byte{1};
+}
+
+INSTANTIATE_TEST_SUITE_P(Registry, BrokenRow, ::testing::ValuesIn(Runnable()),
+                         [](const auto& test) { return std::string(test.param.name); });
+
+}  // namespace
+}  // namespace assay::kernels
