@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <limits>
 
 #include "reference/model.h"
 #include "reference/sharding.h"
@@ -134,7 +135,14 @@ Result<Evaluation> Evaluator::Linear(const Node& node, std::span<const Input> in
     bias = std::move(*values);
   }
   Input x = inputs[0];
-  Tensor gathered, gathered_error;
+  Tensor flushed, gathered, gathered_error;
+  if (contract_.daz) {
+    flushed = *x.value;
+    for (double& value : flushed.data) {
+      if (std::fabs(value) < double{std::numeric_limits<float>::min()}) value = 0;
+    }
+    x.value = &flushed;
+  }
   if (inputs.size() > 1) {  // an expert's gate or up: its tokens only
     const std::vector<int64_t> rows = ops::RoutedRows(*inputs[1].value, node.expert);
     const auto gather = [&](const Tensor& from) {

@@ -85,6 +85,9 @@ struct Input {
 };
 
 // One op in double precision, not rounded, and what a bound on somebody else's evaluation needs.
+// magnitude and terms by op: linear, scores, ctx, combine, reduce: of their sums; router.weights:
+// of the renormalisation; a + b: |a + b| and 1, for it is rounded once; norms: no magnitude, terms
+// is the width. kRouterIds: propagated is [T, 1], how far the scores' errors move the margin.
 struct Evaluation {
   Tensor value;
   // Σ|terms| that an accumulator adds for each element (empty: nothing is accumulated).
@@ -102,7 +105,8 @@ struct Evaluation {
   Tensor margin;
 };
 
-// What a rank holds of a component, as stored, sliced by the oracle's own brute-force rules.
+// What a rank holds of a component, as stored, sliced by the oracle's own brute-force rules. A
+// tensor of one dimension (a norm's weight, a bias) has one column and a row per value.
 struct Slice {
   DType dtype = DType::kBF16;
   std::string unit;  // of a column: "element", "word", "group"
@@ -158,7 +162,7 @@ class Oracle {
                                       const TensorSource* weights = nullptr) const = 0;
 
   // Global columns of a tap that the rank has (its own order); all of them for replicated and
-  // partial taps. Padding of the vocabulary: -1.
+  // partial taps. Padding of the vocabulary: -1. kScores: its heads, for its columns are keys.
   virtual Result<std::vector<int64_t>> TapColumns(const Node& node, const Where& where) const = 0;
 
   // Every component in data-flow order: "embed.weight", "L0.input_norm.weight", ...,

@@ -119,14 +119,10 @@ Status Chain::Plan() {
   std::set<std::string> needed;
   const auto& nodes = model_.graph.nodes;
   for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
-    const bool given = given_.contains(node->tap);
-    if (given ? !InRange(*node) && !needed.contains(node->tap)
-              : !(request_.wanted.empty() ? InRange(*node) : wanted_.contains(node->tap)) &&
-                    !needed.contains(node->tap)) {
-      continue;
-    }
+    const bool asked = request_.wanted.empty() ? InRange(*node) : wanted_.contains(node->tap);
+    if (!asked && !needed.contains(node->tap)) continue;
     plan_.push_back(&*node);
-    if (given) continue;
+    if (given_.contains(node->tap)) continue;
     if (!InRange(*node)) {
       return Error{fmt::format("{} is needed, but lies outside layers {} to {} and is not given",
                                node->tap, request_.first_layer, request_.last_layer)};
