@@ -44,19 +44,32 @@ enum {
 
 /* Types of stored values. */
 enum {
-  ASSAY_F64 = 0, ASSAY_F32 = 1, ASSAY_F16 = 2, ASSAY_BF16 = 3, ASSAY_F8_E4M3 = 4,
-  ASSAY_F8_E5M2 = 5, ASSAY_F8_E8M0 = 6, ASSAY_I64 = 7, ASSAY_I32 = 8, ASSAY_I16 = 9,
-  ASSAY_I8 = 10, ASSAY_U8 = 11, ASSAY_BOOL = 12, ASSAY_U16 = 13, ASSAY_U32 = 14, ASSAY_U64 = 15
+  ASSAY_F64 = 0,
+  ASSAY_F32 = 1,
+  ASSAY_F16 = 2,
+  ASSAY_BF16 = 3,
+  ASSAY_F8_E4M3 = 4,
+  ASSAY_F8_E5M2 = 5,
+  ASSAY_F8_E8M0 = 6,
+  ASSAY_I64 = 7,
+  ASSAY_I32 = 8,
+  ASSAY_I16 = 9,
+  ASSAY_I8 = 10,
+  ASSAY_U8 = 11,
+  ASSAY_BOOL = 12,
+  ASSAY_U16 = 13,
+  ASSAY_U32 = 14,
+  ASSAY_U64 = 15
 };
 
 typedef struct assay_tensor {
   size_t size;
-  const char* name;  /* a tap, a component, or the checkpoint's own name; see each use */
-  int32_t rank;      /* whose copy or part; -1: the same for every rank */
-  uint32_t dtype;    /* ASSAY_... */
-  uint32_t ndim;     /* at most 4 */
-  int64_t shape[4];  /* in stored values */
-  void* data;        /* only written to where a use says so */
+  const char* name; /* a tap, a component, or the checkpoint's own name; see each use */
+  int32_t rank;     /* whose copy or part; -1: the same for every rank */
+  uint32_t dtype;   /* ASSAY_... */
+  uint32_t ndim;    /* at most 4 */
+  int64_t shape[4]; /* in stored values */
+  void* data;       /* only written to where a use says so */
   uint64_t bytes;
 } assay_tensor;
 
@@ -94,7 +107,8 @@ typedef struct assay_host {
   size_t size;
   void* context;
   /* Memory that ends at a guard page (up to the alignment, at most 4096) and is filled with poison.
-   * NULL when there is none. Using it is voluntary; buffers of an engine that uses it are watched. */
+   * NULL when there is none. Using it is voluntary; buffers of an engine that uses it are watched.
+   */
   void* (*alloc)(void* context, uint64_t bytes, uint64_t alignment);
   void (*free)(void* context, void* pointer);
   /* An intermediate tensor. `value->name` is the tap (interfaces.md §4), `value->rank` whose copy.
@@ -111,8 +125,8 @@ typedef struct assay_open {
   size_t size;
   const char* config_json; /* the checkpoint's config.json, whole */
   int32_t tp;              /* ranks of the session */
-  int32_t attn_tp;         /* ranks that share one attention; rank r is attention rank r % attn_tp */
-  int32_t pools;           /* sub-pools inside each rank; 1 */
+  int32_t attn_tp; /* ranks that share one attention; rank r is attention rank r % attn_tp */
+  int32_t pools;   /* sub-pools inside each rank; 1 */
   int32_t threads;
   const char* tier;    /* demanded; an engine without it answers ASSAY_UNSUPPORTED */
   const char* kernel;  /* class or registry name, "" for the engine's own choice */
@@ -143,12 +157,12 @@ typedef struct assay_load {
  * rows, and this component's rows begin at `first_row`. */
 typedef struct assay_shard {
   size_t size;
-  const char* layout;  /* tag: "row" is row major as in the checkpoint */
-  uint32_t dtype;      /* of a stored value in layout "row" */
+  const char* layout; /* tag: "row" is row major as in the checkpoint */
+  uint32_t dtype;     /* of a stored value in layout "row" */
   int64_t total_rows;
   int64_t first_row;
-  int64_t rows;        /* this component's rows in this rank's shard, padding included */
-  int64_t columns;     /* stored values a row in layout "row" */
+  int64_t rows;    /* this component's rows in this rank's shard, padding included */
+  int64_t columns; /* stored values a row in layout "row" */
   const void* data;
   uint64_t bytes;
 } assay_shard;
@@ -209,8 +223,8 @@ typedef struct assay_engine {
               assay_error* error);
   int (*load)(assay_session* session, const assay_load* request, assay_error* error);
   /* What `out` points to stays valid until the next load or close. */
-  int (*export_shard)(assay_session* session, int32_t rank, const char* component,
-                      assay_shard* out, assay_error* error);
+  int (*export_shard)(assay_session* session, int32_t rank, const char* component, assay_shard* out,
+                      assay_error* error);
   int (*run_op)(assay_session* session, const assay_op* request, assay_error* error);
   int (*reset)(assay_session* session, assay_error* error); /* forget keys and values */
   int (*run)(assay_session* session, const assay_run* request, assay_error* error);
