@@ -269,8 +269,8 @@ Result<Tokens> ParseTokens(std::string_view text) {
   const size_t mark = text.find_first_of("+x");
   const auto first = ParseCount(text.substr(0, mark));
   const bool two = mark != std::string_view::npos;
-  const auto second = two ? ParseCount(text.substr(mark + 1)) : std::nullopt;
-  if (!first || *first < 1 || (two && (!second || *second < 1))) {
+  const int64_t second = two ? ParseCount(text.substr(mark + 1)).value_or(0) : 0;
+  if (!first || *first < 1 || (two && second < 1)) {
     return Error{
         fmt::format("tokens={}: unknown value; allowed: 5 (a prefill), 33+1 (a prefill, then "
                     "decodes), 4x1 (a batch of decodes)",
@@ -279,7 +279,7 @@ Result<Tokens> ParseTokens(std::string_view text) {
   const bool batch = two && text[mark] == 'x';
   tokens.sequences = batch ? *first : 1;
   tokens.prefill = batch ? 0 : *first;
-  tokens.decodes = second.value_or(0);
+  tokens.decodes = second;
   if (tokens.total() > kMostTokens) {
     return Error{fmt::format("tokens={}: {} tokens; allowed: at most {}", text, tokens.total(),
                              kMostTokens)};
