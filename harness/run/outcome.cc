@@ -203,6 +203,27 @@ void AddOpRows(const CellSpec& spec, const abi::Outcome& outcome,
   }
 }
 
+// What other harnesses gate on: shown beside ours, never decisive.
+void AddUsualGates(const reference::Tensor& oracle, const reference::Tensor& kernel,
+                   Metrics* metrics) {
+  constexpr double kAllclose = 1e-2;  // theirs, absolute and relative
+  double difference = 0, value = 0, squared_difference = 0, squared_value = 0, excess = 0;
+  for (size_t i = 0; i < oracle.data.size(); ++i) {
+    const double d = std::abs(kernel.data[i] - oracle.data[i]);
+    const double y = std::abs(oracle.data[i]);
+    difference += d;
+    value += y;
+    squared_difference += d * d;
+    squared_value += y * y;
+    excess = std::max(excess, d / (kAllclose + kAllclose * y));
+  }
+  if (value > 0) {
+    metrics->mean_ratio = difference / value;
+    metrics->nmse = squared_difference / squared_value;
+  }
+  metrics->allclose_excess = excess;
+}
+
 reference::Tensor AddCellMetrics(const CellSpec& spec, const abi::Outcome& outcome,
                                  const std::vector<OpJudgement>& judgements,
                                  const reference::Trace& chain, CellResult* result) {
@@ -242,6 +263,7 @@ reference::Tensor AddCellMetrics(const CellSpec& spec, const abi::Outcome& outco
       metrics.cosine = whole.cosine;
       metrics.rel_l2 = whole.rel_l2;
       metrics.max_abs = whole.max_abs;
+      AddUsualGates(found->second, *joined, &metrics);
       if (last->tap == "logits") judge::AddLogitMetrics(found->second, *joined, &metrics);
     }
   }

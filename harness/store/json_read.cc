@@ -38,6 +38,9 @@ Metrics ReadMetrics(Fields in) {
   out.kld_stderr = in.NumberIfThere("kld_stderr");
   out.top1 = in.NumberIfThere("top1");
   out.three_way = in.NumberIfThere("three_way");
+  out.mean_ratio = in.NumberIfThere("mean_ratio");
+  out.nmse = in.NumberIfThere("nmse");
+  out.allclose_excess = in.NumberIfThere("allclose_excess");
   out.condition = in.NumberIfThere("condition");
   out.ambiguous = in.IntegerOrNull("ambiguous", 0);
   out.noise_floor = in.NumberOrNull("noise_floor");

@@ -56,6 +56,9 @@ Json ToObject(const Metrics& metrics) {
   out["top1"] = Number(metrics.top1);
   out["three_way"] = Number(metrics.three_way);
   out["condition"] = Number(metrics.condition);
+  out["mean_ratio"] = Number(metrics.mean_ratio);
+  out["nmse"] = Number(metrics.nmse);
+  out["allclose_excess"] = Number(metrics.allclose_excess);
   out["ambiguous"] = Integer(metrics.ambiguous);
   out["noise_floor"] = Number(metrics.noise_floor);
   out["tolerance"] = nullptr;

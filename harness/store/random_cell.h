@@ -85,7 +85,8 @@ class CellMaker {
     Metrics out;
     for (std::optional<double>* field :
          {&out.cosine, &out.rel_l2, &out.max_abs, &out.max_ratio, &out.kld, &out.kld_stderr,
-          &out.top1, &out.three_way, &out.condition, &out.noise_floor}) {
+          &out.top1, &out.three_way, &out.condition, &out.mean_ratio, &out.nmse,
+          &out.allclose_excess, &out.noise_floor}) {
       *field = Number();
     }
     out.ambiguous = MaybeWhole();

@@ -29,6 +29,9 @@ struct Metrics {
   // Error of the kernel over error of a plain evaluation at its precision; Σ|terms| / |Σ terms| of
   // the worst element.
   std::optional<double> three_way, condition;
+  // What other harnesses gate on, shown and never decisive: mean|d| / mean|ref|, Σd² / Σref², and
+  // the largest |d| / (1e-2 + 1e-2·|ref|).
+  std::optional<double> mean_ratio, nmse, allclose_excess;
   std::optional<int64_t> ambiguous;
   std::optional<double> noise_floor;
   std::optional<ToleranceFacts> tolerance;

@@ -16,7 +16,7 @@ constexpr char kExample[] =
     R"({"type":"cell","problem":"moe model=k2-mini-int4-g32 layer=1 tp=2 tier=avx2 tokens=5 fault=K03/rank0","model_hash":"ab12",)"
     R"("verdict":"FAIL","reason":"local error above its bound",)"
     R"("executed":{"kernel":"dot","tier":"avx2","how":"hardware","layout":"row","act":"a16","tp":2,"threads":2,"engine":"native@1a2b3c","ranks_differ":[]},)"
-    R"("mode":"bounded","metrics":{"cosine":0.94,"rel_l2":0.35,"max_abs":1.2,"max_ratio":31000,"kld":null,"kld_stderr":null,"top1":null,"three_way":null,"condition":null,"ambiguous":0,"noise_floor":null,"tolerance":{"u_acc":"2^-24","depth":71,"c":71,"terms":["acc","out"]}},)"
+    R"("mode":"bounded","metrics":{"cosine":0.94,"rel_l2":0.35,"max_abs":1.2,"max_ratio":31000,"kld":null,"kld_stderr":null,"top1":null,"three_way":null,"condition":null,"mean_ratio":null,"nmse":null,"allclose_excess":null,"ambiguous":0,"noise_floor":null,"tolerance":{"u_acc":"2^-24","depth":71,"c":71,"terms":["acc","out"]}},)"
     R"("divergences":[{"layer":1,"op":"down","tap":"L1.moe.e5.down","class":"loader","rank":1,"expert":5,"tensor":"L1.moe.e5.down.scale","unit":"group","index":[17,5],"local_index":[17,1],"expected":0.0123,"got":0.0471,"bits":["3c49","3d40"],)"
     R"("propagated":["L1.moe.out"],"cleared":["kernel"],)"
     R"("signature":{"id":"scales-of-another-rank","text":"scales of rank 0 on rank 1","evidence":"384 of 384 groups equal rank 0's"}}],)"
@@ -44,8 +44,10 @@ TEST(CellJson, ReadsAndWritesTheSpecificationsExample) {
 // What the first version of the format wrote, without the fields that were added since.
 TEST(CellJson, ReadsACellWithoutTheAdditions) {
   std::string line = kExample;
-  for (const char* added : {R"("kld_stderr":null,"top1":null,"three_way":null,"condition":null,)",
-                            R"("cleared":["kernel"],)", R"("step":0,)"}) {
+  for (
+      const char* added :
+      {R"("kld_stderr":null,"top1":null,"three_way":null,"condition":null,"mean_ratio":null,"nmse":null,"allclose_excess":null,)",
+       R"("cleared":["kernel"],)", R"("step":0,)"}) {
     line = Replaced(line, added, "");
   }
   const Result<CellResult> cell = CellFromJson(line, kWhere);
