@@ -6,6 +6,9 @@
 // apart (a chain of four instead of eight: the latency would fill the scheduler), no product is
 // rounded; their sum is multiplied by each half's own scale and added to the output's long sum. The
 // scalar tier sums in the same order.
+//
+// A single token is bound by decoding, not by memory: some 31 vector operations for 64 codes, 9
+// cycles on Zen 5, which is 15 GB/s a core whatever the memory could deliver.
 #include <immintrin.h>
 
 #include <cstring>
