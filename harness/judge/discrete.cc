@@ -42,7 +42,7 @@ double ScoreTolerance(const IdsRequest& request, int64_t row) {
   return 4 * request.u_acc * (top + request.bias_max) + 2 * shown;
 }
 
-void CompareIds(const IdsRequest& request, const reference::Tensor& kernel,
+bool CompareIds(const IdsRequest& request, const reference::Tensor& kernel,
                 OpJudgement* judgement) {
   OpJudgement& j = *judgement;
   const reference::Tensor& oracle = request.evaluation->value;
@@ -52,10 +52,12 @@ void CompareIds(const IdsRequest& request, const reference::Tensor& kernel,
   j.judged = true;
   j.mode = "discrete";
   j.elements = rows * top_k;
+  bool legal = true;
   for (int64_t r = 0; r < rows; ++r) {
     const double* want = oracle.data.data() + r * top_k;
     const double* got = kernel.data.data() + r * top_k;
     const std::string illegal = Illegal(got, top_k, experts);
+    legal = legal && illegal.empty();
     if (illegal.empty() && std::equal(want, want + top_k, got)) continue;
     const double tolerance = ScoreTolerance(request, r);
     const double gap = margin.data.empty() ? std::numeric_limits<double>::infinity()
@@ -89,6 +91,7 @@ void CompareIds(const IdsRequest& request, const reference::Tensor& kernel,
                    "max|bias| = {:.3g}",
                    PowerText(request.u_acc), request.bias_max)}};
   j.pass = j.wrong == 0;
+  return legal;
 }
 
 }  // namespace assay::judge

@@ -51,7 +51,8 @@ struct IdsRequest {
 };
 // Tolerance of the deciding score in a row.
 double ScoreTolerance(const IdsRequest& request, int64_t row);
-void CompareIds(const IdsRequest& request, const reference::Tensor& kernel, OpJudgement* judgement);
+// False: some row is no legal choice at all, and nothing can be computed from it.
+bool CompareIds(const IdsRequest& request, const reference::Tensor& kernel, OpJudgement* judgement);
 
 // Error of the kernel over that of a plain fp32 evaluation in order, both against the oracle;
 // nullopt: the op is too large or not of a kind that is evaluated plainly.

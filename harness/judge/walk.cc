@@ -261,9 +261,13 @@ Status Walk::JudgeValues(const Node& node, int rank, const Gathered& gathered,
                          const Evaluation& evaluation, const TapValue& tap, OpJudgement* j) {
   const Tensor& kernel = inputs_.Converted(tap);
   if (node.op == Op::kRouterIds) {
-    CompareIds({&evaluation, gathered.inputs[0].value, gathered.inputs[0].error,
-                inputs_.RouterBias(node.layer), UnitRoundoff(request_.contract.accumulator), false},
-               kernel, j);
+    const IdsRequest ids{&evaluation,
+                         gathered.inputs[0].value,
+                         gathered.inputs[0].error,
+                         inputs_.RouterBias(node.layer),
+                         UnitRoundoff(request_.contract.accumulator),
+                         false};
+    if (!CompareIds(ids, kernel, j)) unsound_.push_back(&tap);
     return Ok();
   }
   Demand demand;
@@ -307,6 +311,8 @@ Result<OpJudgement> Walk::Judge(const Node& node, int rank, int step, const TapV
         request_.oracle->Evaluate(node, gathered->inputs, inputs_.WhereOf(rank),
                                   request_.steps[step], request_.contract, inputs_.WeightsOf(rank));
     if (!result.ok()) {
+      // What an engine got wrong before may not fit together any more; else it is our own mistake.
+      if (!unsound_.empty()) return NotJudged(node, rank, step, result.error().message);
       return Error{fmt::format("{}@r{} step {}: {}", node.tap, rank, step, result.error().message),
                    result.error().kind};
     }

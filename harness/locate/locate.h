@@ -16,9 +16,8 @@ namespace assay::locate {
 
 // Layout bytes -> row major bytes of the stored values: rows·columns of the shard's dtype. An
 // unknown tag is an Error. Given by harness/run, which sees kernels/layouts.
-using UnpackFn = std::function<Result<std::vector<std::byte>>(const std::string& component,
-                                                              const std::string& tag,
-                                                              const ExportedShard& shard)>;
+using UnpackFn = std::function<Result<std::vector<std::byte>>(
+    const std::string& component, const std::string& tag, const ExportedShard& shard)>;
 // Tags that the component's bytes could also be read under.
 using TagsFn = std::function<std::vector<std::string>(const std::string& component)>;
 
@@ -26,12 +25,12 @@ using TagsFn = std::function<std::vector<std::string>(const std::string& compone
 struct ShardFinding {
   std::string component;
   int rank = 0;
-  std::string cls = "loader";  // "layout" if another known tag gives the right bytes
-  std::string unit;            // "element", "word", "group"
-  int64_t wrong = 0, total = 0;  // stored values
+  std::string cls = "loader";               // "layout" if another known tag gives the right bytes
+  std::string unit;                         // "element", "word", "group"
+  int64_t wrong = 0, total = 0;             // stored values
   std::vector<int64_t> index, local_index;  // first wrong value: [row, column], global and local
-  double expected = 0, got = 0;  // as numbers (words: the word's value)
-  std::string expected_bits, got_bits;  // hex
+  double expected = 0, got = 0;             // as numbers (words: the word's value)
+  std::string expected_bits, got_bits;      // hex
   Signature signature;
   std::vector<std::byte> row_major;  // the engine's shard, unpacked
 };
@@ -40,7 +39,9 @@ struct ShardReport {
   std::vector<ShardFinding> findings;  // data-flow order, then rank
   int64_t compared = 0;                // (component, rank) pairs
   int64_t bytes = 0;
-  std::vector<std::string> missing;    // "component@rank" that the engine did not give back
+  std::vector<std::string> missing;  // "component@rank" that the engine did not give back
+  // Rows or columns of a component that the ranks together do not hold (all ranks were asked).
+  std::vector<std::string> uncovered;
 };
 
 // The loader verdict: every exported shard, unpacked, against the oracle's own slice, bit for bit;
@@ -51,7 +52,7 @@ Result<ShardReport> CompareShards(const reference::Oracle& oracle, const EngineT
                                   const TagsFn& tags);
 
 struct LocateRequest {
-  judge::JudgeRequest judge;          // as it was judged
+  judge::JudgeRequest judge;  // as it was judged
   const std::vector<judge::OpJudgement>* judgements = nullptr;
   const ShardReport* shards = nullptr;
 };

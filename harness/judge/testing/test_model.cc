@@ -98,7 +98,7 @@ void TestModel::AddBf16(const std::string& name, int64_t rows, int64_t columns, 
   std::vector<double> values;
   for (int64_t i = 0; i < rows * columns; ++i) {
     const double u = Uniform(seed_, name, static_cast<uint64_t>(i));
-    values.push_back(sizes_.exact ? std::floor(u * 15) - 7 : 2 * u - 1);
+    values.push_back(sizes_.exact ? std::floor(u * 63) - 31 : 2 * u - 1);
   }
   stored_.push_back(
       {name, DType::kBF16, rows, columns, "element", 1, axis, Encode(values, DType::kBF16)});

@@ -1,0 +1,108 @@
+// What the files of this room share; nobody else includes it.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "harness/judge/judge.h"
+#include "harness/locate/locate.h"
+
+namespace assay::locate {
+
+// Stored values of a shard as integers of their bits, row major.
+struct Values {
+  int64_t rows = 0, columns = 0;
+  int width = 0;  // bytes of a value
+  std::vector<uint64_t> bits;
+  uint64_t at(int64_t row, int64_t column) const { return bits[row * columns + column]; }
+};
+Values Unpack(std::span<const std::byte> bytes, int64_t rows, int64_t columns, DType dtype);
+// Bits as the number that they stand for; words as integers.
+double NumberOf(uint64_t bits, DType dtype);
+std::string HexOf(uint64_t bits, DType dtype);
+
+// "L1.moe.e5.down.scale" -> "L1.moe.e5.down" and ".scale".
+std::string ParameterOf(std::string_view component);
+std::string SuffixOf(std::string_view component);
+// Without layer and expert: "moe.down.scale".
+std::string KindOf(std::string_view component);
+// The op that reads a component; nullptr: none.
+const reference::Node* ConsumerOf(const reference::Oracle& oracle, std::string_view component);
+
+struct ShardCase {
+  const reference::Oracle* oracle = nullptr;
+  reference::Where where;
+  std::string component;
+  const reference::Slice* expected = nullptr;
+  Values want, got;
+};
+// What kind of mistake made `got` of `want`.
+Signature ShardSignature(const ShardCase& wrong);
+
+struct OpCase {
+  const judge::JudgeRequest* request = nullptr;
+  const judge::OpJudgement* judgement = nullptr;
+};
+Signature OpSignature(const OpCase& wrong);
+
+// The error field of an op's output, and whether another value would explain it.
+class Field {
+ public:
+  Field(const judge::OpJudgement& judgement, DType out);
+  int64_t rows() const { return rows_; }
+  int64_t columns() const { return columns_; }
+  double oracle(int64_t i) const { return judgement_.oracle.data[i]; }
+  double kernel(int64_t i) const { return judgement_.kernel.data[i]; }
+  bool wrong(int64_t i) const { return wrong_[i] != 0; }
+  int64_t wrong_count() const { return count_; }
+  // Whether the kernel's value is `other` within this op's bound. `factor`: the bound of a value
+  // that was multiplied after its sum grows with it.
+  bool Explains(int64_t i, double other, double factor = 1) const;
+  // All wrong elements are so explained.
+  template <class F>
+  bool ExplainsAll(F other, double factor = 1) const {
+    for (int64_t i = 0; i < rows_ * columns_; ++i) {
+      if (wrong(i) && !Explains(i, other(i), factor)) return false;
+    }
+    return count_ > 0;
+  }
+
+ private:
+  const judge::OpJudgement& judgement_;
+  int64_t rows_ = 0, columns_ = 0, count_ = 0;
+  double u_out_ = 0;
+  std::vector<uint8_t> wrong_;
+};
+
+// The inputs of a judged op as tensors, converted by judge's rules where the engine shows them or
+// the harness gave them; empty where one is missing.
+std::vector<reference::Tensor> ShownInputs(const judge::JudgeRequest& request,
+                                           const judge::OpJudgement& judgement);
+// The partials that a kReduce on this rank adds, and the ranks they are from.
+struct Partials {
+  std::vector<int> ranks;
+  std::vector<reference::Tensor> values;
+};
+Partials ShownPartials(const judge::JudgeRequest& request, const judge::OpJudgement& judgement);
+
+// The structure of the error alone: which rows and columns, which relation to the right values.
+std::optional<Signature> FieldSignature(const Field& field, int tp);
+// t if the output lacks the last t of K.
+std::optional<Signature> TailSignature(const OpCase& wrong, const Field& field);
+std::optional<Signature> ReduceSignature(const OpCase& wrong, const Field& field);
+std::optional<Signature> ActivationSignature(const OpCase& wrong, const Field& field);
+
+// One entry for each (kind, rank, signature): the first keeps its coordinates, the others are
+// counted in its evidence.
+struct Found {
+  Divergence divergence;
+  std::string kind;
+  int64_t order = 0;  // data flow
+  int step = 0;
+};
+std::vector<Divergence> Group(std::vector<Found> found);
+
+}  // namespace assay::locate

@@ -1,0 +1,210 @@
+// The loader verdict: what each rank holds, bit for bit.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "harness/locate/internal.h"
+
+namespace assay::locate {
+namespace {
+
+using reference::Slice;
+using reference::Where;
+
+int64_t Rows(const Slice& slice) { return static_cast<int64_t>(slice.rows.size()); }
+int64_t Columns(const Slice& slice) { return static_cast<int64_t>(slice.columns.size()); }
+
+// Data-flow order, then rank; what the oracle does not know comes last.
+std::vector<ShardKey> Ordered(const reference::Oracle& oracle, std::vector<ShardKey> keys) {
+  std::map<std::string, int64_t> place;
+  for (const std::string& name : oracle.Components()) {
+    place.emplace(name, static_cast<int64_t>(place.size()));
+  }
+  auto of = [&](const ShardKey& key) {
+    const auto found = place.find(key.component);
+    return found == place.end() ? static_cast<int64_t>(place.size()) : found->second;
+  };
+  std::stable_sort(keys.begin(), keys.end(), [&](const ShardKey& a, const ShardKey& b) {
+    return std::pair(of(a), a.rank) < std::pair(of(b), b.rank);
+  });
+  return keys;
+}
+
+// The component's own rows of what was unpacked, which may be the whole of a merged matrix.
+Result<std::vector<std::byte>> OwnRows(const std::string& name, const ExportedShard& shard,
+                                       std::vector<std::byte> bytes) {
+  const int64_t width = SizeOf(shard.dtype).count();
+  if (shard.rows < 0 || shard.columns < 0 || shard.first_row < 0 || shard.total_rows < shard.rows ||
+      shard.first_row > shard.total_rows - shard.rows ||
+      (shard.columns > 0 && shard.total_rows > INT64_MAX / width / shard.columns)) {
+    return Error{fmt::format("{}: {} rows from row {} of {} cannot be", name, shard.rows,
+                             shard.first_row, shard.total_rows)};
+  }
+  const int64_t row = shard.columns * width;
+  const auto size = static_cast<int64_t>(bytes.size());
+  if (size == shard.rows * row) return bytes;
+  if (size != shard.total_rows * row) {
+    return Error{fmt::format("{}: {} bytes after unpacking, {} rows of {} values of {} make {}",
+                             name, size, shard.rows, shard.columns, NameOf(shard.dtype),
+                             shard.rows * row)};
+  }
+  const auto begin = bytes.begin() + shard.first_row * row;
+  return std::vector<std::byte>(begin, begin + shard.rows * row);
+}
+
+void SetFirst(const Slice& slice, const Values& want, const Values& got, ShardFinding* finding) {
+  for (int64_t i = 0; i < want.rows * want.columns; ++i) {
+    if (want.bits[i] == got.bits[i]) continue;
+    if (finding->wrong++ > 0) continue;
+    const int64_t row = i / want.columns, column = i % want.columns;
+    finding->local_index = {row, column};
+    finding->index = {slice.rows[row], slice.columns[column]};
+    finding->expected = NumberOf(want.bits[i], slice.dtype);
+    finding->got = NumberOf(got.bits[i], slice.dtype);
+    finding->expected_bits = HexOf(want.bits[i], slice.dtype);
+    finding->got_bits = HexOf(got.bits[i], slice.dtype);
+  }
+}
+
+// Another extent or type than the parameter's: no bit can be compared.
+void SetShape(const Slice& slice, const ExportedShard& shard, ShardFinding* finding) {
+  finding->wrong = finding->total;
+  const bool rows = shard.rows != Rows(slice);
+  finding->expected = static_cast<double>(rows ? Rows(slice) : Columns(slice));
+  finding->got = static_cast<double>(rows ? shard.rows : shard.columns);
+  const int64_t stored = Columns(slice), width = SizeOf(slice.dtype).count();
+  const bool unpacked =
+      !rows && slice.elements_per_column > 1 &&
+      (shard.columns == stored * slice.elements_per_column || shard.columns == stored * width);
+  finding->signature.id = unpacked ? "packed-against-unpacked" : "wrong-shape";
+  finding->signature.text = fmt::format(
+      "axis {}: {} {}s of {} where {} {}s of {} were due", rows ? "n" : "k", finding->got,
+      unpacked && shard.columns == stored * width ? "byte" : "element", NameOf(shard.dtype),
+      finding->expected, rows ? "row" : slice.unit, NameOf(slice.dtype));
+  finding->signature.evidence = fmt::format("shard is {} x {}, the plan says {} x {}", shard.rows,
+                                            shard.columns, Rows(slice), Columns(slice));
+}
+
+class Comparison {
+ public:
+  Comparison(const reference::Oracle& oracle, const EngineTrace& trace,
+             const reference::Parallel& degrees, const UnpackFn& unpack, const TagsFn& tags)
+      : oracle_(oracle), trace_(trace), degrees_(degrees), unpack_(unpack), tags_(tags) {}
+
+  Status One(const ShardKey& key, ShardReport* report) {
+    const std::string name = fmt::format("{}@r{}", key.component, key.rank);
+    const Where where{degrees_, key.rank};
+    auto slice = oracle_.ExpectedSlice(key.component, where);
+    if (!slice.ok()) return slice.error();
+    for (const int64_t row : slice->rows) covered_[key.component].rows.insert(row);
+    for (const int64_t column : slice->columns) covered_[key.component].columns.insert(column);
+    covered_[key.component].ranks.insert(key.rank);
+    const auto found = trace_.shards.find(key);
+    if (found == trace_.shards.end()) {
+      report->missing.push_back(name);
+      return Ok();
+    }
+    const ExportedShard& shard = found->second;
+    auto unpacked = unpack_(key.component, shard.layout, shard);
+    if (!unpacked.ok()) return unpacked.error();
+    auto bytes = OwnRows(name, shard, std::move(*unpacked));
+    if (!bytes.ok()) return bytes.error();
+    ++report->compared;
+    report->bytes += static_cast<int64_t>(bytes->size());
+    const bool shaped = shard.dtype == slice->dtype && shard.rows == Rows(*slice) &&
+                        shard.columns == Columns(*slice);
+    if (shaped && *bytes == slice->bytes) return Ok();
+    ShardFinding finding;
+    finding.component = key.component;
+    finding.rank = key.rank;
+    finding.unit = slice->unit;
+    finding.total = Rows(*slice) * Columns(*slice);
+    finding.row_major = std::move(*bytes);
+    if (shaped) {
+      Explain(key, where, shard, *slice, &finding);
+    } else {
+      SetShape(*slice, shard, &finding);
+    }
+    report->findings.push_back(std::move(finding));
+    return Ok();
+  }
+
+  // Rows and columns that no rank was to hold, of components of which every rank was asked.
+  Status Coverage(ShardReport* report) const {
+    for (const auto& [component, held] : covered_) {
+      if (static_cast<int>(held.ranks.size()) < degrees_.tp) continue;
+      auto whole = oracle_.ExpectedSlice(component, Where{degrees_, -1});
+      if (!whole.ok()) return whole.error();
+      for (const int64_t row : whole->rows) {
+        if (held.rows.count(row) > 0) continue;
+        report->uncovered.push_back(fmt::format("{}: row {} is on no rank", component, row));
+        break;
+      }
+      for (const int64_t column : whole->columns) {
+        if (held.columns.count(column) > 0) continue;
+        report->uncovered.push_back(
+            fmt::format("{}: {} {} is on no rank", component, whole->unit, column));
+        break;
+      }
+    }
+    return Ok();
+  }
+
+ private:
+  struct Held {
+    std::set<int64_t> rows, columns;
+    std::set<int> ranks;
+  };
+
+  void Explain(const ShardKey& key, const Where& where, const ExportedShard& shard,
+               const Slice& slice, ShardFinding* finding) {
+    ShardCase wrong{&oracle_,
+                    where,
+                    key.component,
+                    &slice,
+                    Unpack(slice.bytes, Rows(slice), Columns(slice), slice.dtype),
+                    Unpack(finding->row_major, Rows(slice), Columns(slice), slice.dtype)};
+    SetFirst(slice, wrong.want, wrong.got, finding);
+    for (const std::string& tag : tags_ ? tags_(key.component) : std::vector<std::string>{}) {
+      if (tag == shard.layout) continue;
+      ExportedShard other = shard;
+      other.layout = tag;
+      auto unpacked = unpack_(key.component, tag, other);
+      if (!unpacked.ok()) continue;
+      auto own = OwnRows(key.component, other, std::move(*unpacked));
+      if (!own.ok() || *own != slice.bytes) continue;
+      finding->cls = "layout";
+      finding->signature = {"wrong-layout",
+                            fmt::format("packed as {}, tagged {}", tag, shard.layout),
+                            fmt::format("read as {} all {} values are right", tag, finding->total)};
+      return;
+    }
+    finding->signature = ShardSignature(wrong);
+  }
+
+  const reference::Oracle& oracle_;
+  const EngineTrace& trace_;
+  const reference::Parallel degrees_;
+  const UnpackFn& unpack_;
+  const TagsFn& tags_;
+  std::map<std::string, Held> covered_;
+};
+
+}  // namespace
+
+Result<ShardReport> CompareShards(const reference::Oracle& oracle, const EngineTrace& trace,
+                                  const std::vector<ShardKey>& expected,
+                                  const reference::Parallel& degrees, const UnpackFn& unpack,
+                                  const TagsFn& tags) {
+  ShardReport report;
+  Comparison comparison(oracle, trace, degrees, unpack, tags);
+  for (const ShardKey& key : Ordered(oracle, expected)) {
+    if (Status one = comparison.One(key, &report); !one.ok()) return one.error();
+  }
+  if (Status covered = comparison.Coverage(&report); !covered.ok()) return covered.error();
+  return report;
+}
+
+}  // namespace assay::locate
