@@ -177,9 +177,14 @@ TEST(Faults, K02RepresentationIsRefusedAtAnyDegree) {
     EXPECT_STREQ(driver.error().tensor, "model.layers.1.mlp.experts.0.gate_proj.weight_packed");
     EXPECT_STREQ(driver.error().axis, "k");
     EXPECT_EQ(driver.error().got, 48);
-    EXPECT_STREQ(driver.error().got_unit, "packed bytes (u4x2)");
+    EXPECT_STREQ(driver.error().got_unit, "byte");
     EXPECT_EQ(driver.error().expected, 96);
-    EXPECT_STREQ(driver.error().expected_unit, "unpacked elements");
+    EXPECT_STREQ(driver.error().expected_unit, "element");
+    const std::string_view message = driver.error().message;
+    EXPECT_NE(message.find("axis k has 48 packed bytes (u4x2), the parameter takes 96 unpacked "
+                           "elements"),
+              std::string_view::npos)
+        << message;
   }
   Pair unpacked(kBf16, "K02/representation", 4, Best());
   EXPECT_TRUE(unpacked.DifferingTaps().empty());

@@ -11,22 +11,36 @@
 namespace assay::kernels {
 namespace {
 
+// An extent on one side: in the ABI's unit, and in words where those say more.
 struct Side {
   int64_t extent;
-  std::string unit;
+  std::string unit;        // "element", "word", "byte", "group", "dimension"
+  std::string words = "";  // "packed bytes (u4x2)"
+
+  std::string Said() const {
+    return fmt::format("{} {}", extent, words.empty() ? unit + "s" : words);
+  }
 };
 
 [[noreturn]] void Refuse(std::string_view tensor, std::string_view axis, const Side& got,
-                         const Side& expected, std::string_view why, int status = ASSAY_REFUSED) {
-  EngineError error(
-      status, fmt::format("{}: axis {} has {} {}, the parameter takes {} {}: {}", tensor, axis,
-                          got.extent, got.unit, expected.extent, expected.unit, why));
+                         const Side& expected, std::string_view why) {
+  const std::string where = axis.empty() ? "" : fmt::format("axis {} has ", axis);
+  EngineError error(ASSAY_REFUSED, fmt::format("{}: {}{}, the parameter takes {}: {}", tensor,
+                                               where, got.Said(), expected.Said(), why));
   error.tensor = std::string(tensor);
   error.axis = std::string(axis);
   error.got = got.extent;
   error.got_unit = got.unit;
   error.expected = expected.extent;
   error.expected_unit = expected.unit;
+  throw error;
+}
+
+// A type has no extent: the message alone says what stood where.
+[[noreturn]] void RefuseType(const TensorView& tensor, DType expected, int status) {
+  EngineError error(status, fmt::format("{}: stored as {}, the parameter takes {}", tensor.name,
+                                        NameOf(tensor.dtype), NameOf(expected)));
+  error.tensor = tensor.name;
   throw error;
 }
 
@@ -42,28 +56,28 @@ bool IsPackedInFile(const TensorView& tensor) { return tensor.name.ends_with(".w
 void CheckTensor(const ParameterSpec& spec, const TensorView& tensor) {
   const size_t dimensions = spec.vector ? 1 : 2;
   if (tensor.shape.size() != dimensions) {
-    Refuse(tensor.name, "dimensions", {static_cast<int64_t>(tensor.shape.size()), "axes"},
-           {static_cast<int64_t>(dimensions), "axes"}, "another number of axes");
+    Refuse(tensor.name, "", {static_cast<int64_t>(tensor.shape.size()), "dimension"},
+           {static_cast<int64_t>(dimensions), "dimension"}, "another number of axes");
   }
   const int64_t got_columns = spec.vector ? 1 : tensor.shape[1];
   const bool packed = spec.packing.elements.count() > 1;
   if (packed != IsPackedInFile(tensor)) {
     // A byte holds two 4-bit codes; both sides are told in what they are made of.
-    const Side bytes{got_columns * SizeOf(tensor.dtype).count(), "packed bytes (u4x2)"};
-    const Side elements{spec.columns, "unpacked elements"};
+    const char* kBytes = "packed bytes (u4x2)";
+    const char* kElements = "unpacked elements";
     if (packed) {
-      Refuse(tensor.name, "k", {got_columns, "unpacked elements"},
-             {spec.columns * spec.packing.bytes.count(), "packed bytes (u4x2)"},
+      Refuse(tensor.name, "k", {got_columns, "element", kElements},
+             {spec.columns * spec.packing.bytes.count(), "byte", kBytes},
              "the tensor is unpacked and the parameter packed");
     }
-    Refuse(tensor.name, "k", bytes, elements, "the tensor is packed and the parameter unpacked");
+    Refuse(tensor.name, "k",
+           {CheckedProduct(got_columns, SizeOf(tensor.dtype).count()), "byte", kBytes},
+           {spec.columns, "element", kElements}, "the tensor is packed and the parameter unpacked");
   }
   if (tensor.dtype != spec.dtype) {
     // Another floating type is a legal checkpoint that this engine has no kernels for.
     const bool legal = IsDense(tensor.dtype) && IsDense(spec.dtype);
-    Refuse(tensor.name, "type", {0, std::string(NameOf(tensor.dtype))},
-           {0, std::string(NameOf(spec.dtype))}, "another type",
-           legal ? ASSAY_UNSUPPORTED : ASSAY_REFUSED);
+    RefuseType(tensor, spec.dtype, legal ? ASSAY_UNSUPPORTED : ASSAY_REFUSED);
   }
   if (tensor.shape[0] != spec.rows) {
     Refuse(tensor.name, "n", {tensor.shape[0], "element"}, {spec.rows, "element"},
@@ -76,8 +90,8 @@ void CheckTensor(const ParameterSpec& spec, const TensorView& tensor) {
   const int64_t bytes =
       CheckedProduct(CheckedProduct(spec.rows, spec.columns), SizeOf(spec.dtype).count());
   if (static_cast<int64_t>(tensor.bytes.size()) != bytes) {
-    Refuse(tensor.name, "bytes", {static_cast<int64_t>(tensor.bytes.size()), "byte"},
-           {bytes, "byte"}, "another size");
+    Refuse(tensor.name, "", {static_cast<int64_t>(tensor.bytes.size()), "byte"}, {bytes, "byte"},
+           "another size");
   }
 }
 

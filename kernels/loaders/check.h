@@ -6,8 +6,9 @@
 
 namespace assay::kernels {
 
-// Throws EngineError (refused) that names the tensor, the axis, and both extents in their units:
-// 48 "packed bytes (u4x2)" against 96 "unpacked elements".
+// Throws EngineError (refused) that names the tensor, the axis, and both extents in the ABI's
+// units; the message says the representations: "axis k has 48 packed bytes (u4x2), the parameter
+// takes 96 unpacked elements". Another floating type than the parameter's is unsupported.
 void CheckTensor(const ParameterSpec& spec, const TensorView& tensor);
 
 // compressed-tensors' weight_shape: int64 [2], the logical (N, K). Throws as CheckTensor.

@@ -53,15 +53,18 @@ TEST(Check, RepresentationComesFirstAndNamesBothUnits) {
   EXPECT_EQ(e.status, ASSAY_REFUSED);
   EXPECT_EQ(e.axis, "k");
   EXPECT_EQ(e.got, 16);
-  EXPECT_EQ(e.got_unit, "packed bytes (u4x2)");
+  EXPECT_EQ(e.got_unit, "byte");
   EXPECT_EQ(e.expected, 32);
-  EXPECT_EQ(e.expected_unit, "unpacked elements");
+  EXPECT_EQ(e.expected_unit, "element");
+  EXPECT_NE(e.message.find("16 packed bytes (u4x2), the parameter takes 32 unpacked elements"),
+            std::string::npos)
+      << e.message;
 
   Packed other;
   other.tensor.name = "x.gate_proj.weight";
   e = ErrorOf(other.spec, other.tensor);
-  EXPECT_EQ(e.got_unit, "unpacked elements");
-  EXPECT_EQ(e.expected_unit, "packed bytes (u4x2)");
+  EXPECT_EQ(e.got_unit, "element");
+  EXPECT_EQ(e.expected_unit, "byte");
 }
 
 TEST(Check, ExtentsTypesAndSizes) {
@@ -71,12 +74,14 @@ TEST(Check, ExtentsTypesAndSizes) {
   packed.tensor.shape = {16, 5};
   EXPECT_EQ(ErrorOf(packed.spec, packed.tensor).axis, "k");
   packed.tensor.shape = {64};
-  EXPECT_EQ(ErrorOf(packed.spec, packed.tensor).axis, "dimensions");
+  EXPECT_EQ(ErrorOf(packed.spec, packed.tensor).got_unit, "dimension");
   packed.tensor.shape = {16, 4};
   packed.tensor.bytes = packed.tensor.bytes.subspan(1);
-  EXPECT_EQ(ErrorOf(packed.spec, packed.tensor).axis, "bytes");
+  EXPECT_EQ(ErrorOf(packed.spec, packed.tensor).got_unit, "byte");
   packed.tensor.dtype = DType::kU32;
-  EXPECT_EQ(ErrorOf(packed.spec, packed.tensor).axis, "type");
+  const EngineError type = ErrorOf(packed.spec, packed.tensor);
+  EXPECT_EQ(type.status, ASSAY_REFUSED);
+  EXPECT_NE(type.message.find("stored as U32, the parameter takes I32"), std::string::npos);
 }
 
 TEST(Inventory, PrefixesAreFound) {

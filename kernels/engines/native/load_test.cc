@@ -173,7 +173,7 @@ TEST_F(Loading, WrongShapesAreToldInTheirUnits) {
   EXPECT_EQ(driver_.error().expected, 3);
 
   EXPECT_EQ(LoadShaped(packed, DType::kU8, {256, 48}), ASSAY_REFUSED);  // the same bytes
-  EXPECT_STREQ(driver_.error().axis, "type");
+  EXPECT_NE(message().find("stored as U8, the parameter takes I32"), std::string::npos);
 
   EXPECT_EQ(LoadShaped("model.norm.weight", DType::kBF16, {96, 1}), ASSAY_REFUSED);
   EXPECT_EQ(LoadShaped("model.norm.weight", DType::kF32, {96}), ASSAY_UNSUPPORTED);
