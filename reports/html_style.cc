@@ -75,10 +75,10 @@ details.finding>summary{color:var(--ink);margin-left:16px;list-style-position:ou
 .heat table{table-layout:fixed}
 .heat th,.heat td{border:0;padding:2px;vertical-align:middle}
 .heat thead th{font-size:12px;text-align:center;padding-bottom:6px}
-.heat thead th:first-child{text-align:left;width:32%}
+.heat thead th:first-child{text-align:left;width:26%}
 .heat tbody th{font-weight:400;color:var(--ink);font-size:13px;padding-right:12px;overflow-wrap:anywhere}
 .heat tbody th b{font-weight:600}
-.heat td .v{display:block;text-align:center;padding:7px 3px;font-size:11.5px;text-decoration:none;overflow:hidden}
+.heat td .v{display:block;text-align:center;padding:7px 2px;font-size:11px;letter-spacing:0;text-decoration:none;white-space:normal;overflow-wrap:anywhere}
 .heat td small{display:block;font-weight:400;font-size:11px;margin-top:3px;white-space:normal;line-height:1.25;letter-spacing:0}
 .heat .none{display:block;text-align:center;color:var(--soft)}
 .heat a.v:hover{text-decoration:underline}

@@ -63,11 +63,13 @@ void Score(Row* row) {
   row->located = row->detected;
   const Json first = FirstOf(*row->fault);
   for (const auto& [name, value] : first.items()) {
-    const bool right =
-        got.contains(name) && (name == "signature" ? got[name]["id"] : got[name]) == value;
+    const bool right = got.contains(name) && got[name] == value;
     row->fields[name] = right;
     row->located &= right;
   }
+  row->fields["signature"] =
+      got.contains("signature") && got["signature"]["id"] == std::string(row->fault->signature);
+  row->located &= row->fields["signature"];
 }
 
 std::vector<const Fault*> Chosen(const std::string& kinds) {
@@ -91,6 +93,7 @@ int PrintList(const std::vector<const Fault*>& faults, bool json) {
                    {"blind", fault->blind},
                    {"class", fault->cls},
                    {"description", fault->description},
+                   {"signature", fault->signature},
                    {"first", FirstOf(*fault)}});
     if (json) continue;
     std::puts(

@@ -44,7 +44,7 @@ void ReadRefusal(const CellSpec& spec, const abi::Outcome& outcome,
   }
   Divergence divergence;
   divergence.cls = outcome.phase == abi::Phase::kOpen ? "selection" : "loader";
-  divergence.signature = {"refused-legal", "a legal configuration was refused", outcome.message};
+  divergence.signature = {"refused", "a legal configuration was refused", outcome.message};
   result->divergences.push_back(divergence);
 }
 

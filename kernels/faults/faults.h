@@ -26,6 +26,7 @@ struct Fault {
   std::string_view problem;      // a cell that shows it
   std::string_view blind;        // one in which it cannot show: must stay green
   std::vector<FirstField> first;
+  std::string_view signature;  // id that names it (harness/locate/signatures.md)
 };
 
 // In the order of their kinds.

@@ -30,7 +30,8 @@ struct K02Bytes final : Interceptor {
        {"expert", "0"},
        {"tensor", "\"L1.moe.e0.down.weight\""},
        {"unit", "\"word\""},
-       {"index", "[0, 8]"}}};
+       {"index", "[0, 8]"}},
+      "misaligned-shard"};
 
   void BeforeSlice(SliceRequest& request) const override {
     shard::ComponentPlan& plan = request.plan;
@@ -60,7 +61,8 @@ struct K02Representation final : Interceptor {
        {"op", "\"gate\""},
        {"class", "\"loader\""},
        {"expert", "0"},
-       {"tensor", "\"L1.moe.e0.gate.weight\""}}};
+       {"tensor", "\"L1.moe.e0.gate.weight\""}},
+      "packed-against-unpacked"};
 
   void OnParameter(ParameterSpec& spec) const override {
     if (!IsExpert(spec.component, ".gate.weight") || spec.packing.elements.count() == 1) return;
@@ -86,7 +88,8 @@ struct K03Rank0 final : Interceptor {
        {"expert", "0"},
        {"tensor", "\"L1.moe.e0.down.scale\""},
        {"unit", "\"group\""},
-       {"index", "[0, 2]"}}};
+       {"index", "[0, 2]"}},
+      "scales-of-another-rank"};
 
   void BeforeSlice(SliceRequest& request) const override {
     if (IsExpert(request.plan.component.name, ".down.scale")) request.rank = 0;
@@ -109,7 +112,8 @@ struct K08Rank1 final : Interceptor {
        {"expert", "0"},
        {"tensor", "\"L1.moe.e0.gate.weight\""},
        {"unit", "\"word\""},
-       {"index", "[64, 0]"}}};
+       {"index", "[64, 0]"}},
+      "gate-up-swapped"};
 
   void BeforeSlice(SliceRequest& request) const override {
     const std::string& component = request.plan.component.name;

@@ -19,7 +19,8 @@ struct K21Tail8 final : Interceptor {
       "kernel",
       "moe model=k2-mini-int4-g32 layer=1 tp=4 tier=avx2 tokens=5 fault=K21/tail8",
       "moe model=k2-mini-int4-g32 layer=1 tp=4 tier=scalar tokens=5 fault=K21/tail8",
-      {{"layer", "1"}, {"op", "\"down\""}, {"class", "\"kernel\""}, {"rank", "0"}}};
+      {{"layer", "1"}, {"op", "\"down\""}, {"class", "\"kernel\""}, {"rank", "0"}},
+      "tail-dropped"};
 
   void BeforeLinear(LinearCall& call) const override {
     const std::string_view tap = call.taps.front();
@@ -46,7 +47,8 @@ struct K41Missing final : Interceptor {
       "collective",
       "moe model=k2-mini-int4-g32 layer=1 tp=4 tier=avx2 tokens=5 fault=K41/missing",
       "moe model=k2-mini-int4-g32 layer=1 tp=1 tier=avx2 tokens=5 fault=K41/missing",
-      {{"layer", "1"}, {"op", "\"out\""}, {"tap", "\"L1.moe.out\""}, {"class", "\"collective\""}}};
+      {{"layer", "1"}, {"op", "\"out\""}, {"tap", "\"L1.moe.out\""}, {"class", "\"collective\""}},
+      "missing-rank"};
 
   void BeforeReduce(ReduceCall& call) const override {
     if (call.tap.ends_with(".moe.out") && call.parts.size() > 1) {
