@@ -26,14 +26,9 @@ void Count(const Found& one, Others* others) {
   others->names.insert(one.divergence.tensor.empty() ? one.divergence.tap : one.divergence.tensor);
 }
 
-// Every tap downstream of any of them, and none of them.
-void AddPropagated(const Divergence& from, Divergence* to) {
-  for (const std::string& tap : from.propagated) {
-    const auto end = to->propagated.end();
-    if (tap != to->tap && std::find(to->propagated.begin(), end, tap) == end) {
-      to->propagated.push_back(tap);
-    }
-  }
+// Says only where an op is wrong: in another step or layer the same fault may look otherwise.
+bool SaysLittle(const std::string& id) {
+  return id == "unknown" || id == "some-rows" || id == "some-columns";
 }
 
 }  // namespace
@@ -51,8 +46,11 @@ std::vector<Divergence> Group(std::vector<Found> found) {
     const Divergence& d = one.divergence;
     // Gate and up that changed places are one fault of two components.
     const std::string kind = d.signature.id == "gate-up-swapped" ? "gate-up" : one.kind;
+    // What says little joins the first entry of its op and rank, whatever that one says.
+    const bool little = d.tensor.empty() && SaysLittle(d.signature.id);
+    const auto first = place.emplace(Key{kind, d.cls, d.rank, ""}, entries.size());
     const auto [at, fresh] =
-        place.emplace(Key{kind, d.cls, d.rank, d.signature.id}, entries.size());
+        little ? first : place.emplace(Key{kind, d.cls, d.rank, d.signature.id}, entries.size());
     if (fresh) {
       others.emplace_back();
       Count(one, &others.back());
@@ -60,7 +58,6 @@ std::vector<Divergence> Group(std::vector<Found> found) {
       continue;
     }
     Count(one, &others[at->second]);
-    AddPropagated(d, &entries[at->second]);
   }
   for (size_t i = 0; i < entries.size(); ++i) {
     const Others& o = others[i];

@@ -48,6 +48,9 @@ class Locator {
       order_.emplace(node.tap, static_cast<int64_t>(order_.size()));
     }
     for (const Node* node : request.judge.nodes) scope_.insert(node->tap);
+    for (std::string& component : oracle().Components()) {
+      components_[ParameterOf(component)].push_back(std::move(component));
+    }
     if (request.shards == nullptr) return;
     for (const ShardFinding& finding : request.shards->findings) {
       wrong_[{ParameterOf(finding.component), finding.rank}].push_back(&finding);
@@ -59,45 +62,109 @@ class Locator {
       if (j.node == nullptr || !j.judged || j.pass) continue;
       // The same wrong bits on another rank: the first rank stands for all of them.
       if (j.same_as_rank) continue;
-      if (Status status = Op(j); !status.ok()) return status.error();
+      if (Status status = Attribute(j); !status.ok()) return status.error();
     }
     if (request_.shards != nullptr) {
       for (const ShardFinding& finding : request_.shards->findings) Shard(finding);
     }
-    return Group(std::move(found_));
+    std::vector<Divergence> entries = Group(std::move(found_));
+    for (Divergence& entry : entries) {
+      if (const Node* node = oracle().FindNode(entry.tap)) entry.propagated = Downstream(*node);
+    }
+    return entries;
   }
 
  private:
   const reference::Oracle& oracle() const { return *request_.judge.oracle; }
 
+  // Parameters that an op's value came from: its own, and, where the engine does not show an input,
+  // those of the ops behind it, on every rank that they were computed on.
+  struct Behind {
+    std::set<std::pair<std::string, int>> parameters;
+    bool hidden = false;
+  };
+
+  bool Known(const std::string& tap, int rank, int step) const {
+    // The whole of a tap is known from the ranks' parts.
+    for (const int r : {std::max(rank, 0), -1}) {
+      const TapKey key{step, tap, r};
+      if (request_.judge.trace->taps.count(key) + request_.judge.given.count(key) > 0) return true;
+    }
+    return false;
+  }
+
+  void Collect(const Node& node, int rank, int step, Behind* behind) const {
+    if (!node.weight.empty()) behind->parameters.insert({node.weight, rank});
+    for (const std::string& input : node.inputs) {
+      const Node* from = oracle().FindNode(input);
+      if (from == nullptr) continue;
+      const bool sum = node.op == Op::kReduce && from->spread == reference::Spread::kPartial;
+      const int degree = from->domain == reference::Domain::kAttention
+                             ? request_.judge.degrees.attn_tp
+                             : request_.judge.degrees.tp;
+      const int base = sum ? std::max(rank, 0) / degree * degree : rank;
+      for (int r = base; r < base + (sum ? degree : 1); ++r) {
+        if (Known(input, r, step)) continue;
+        // An expert that no token was routed to is not hidden: it was not computed.
+        if (node.op == Op::kCombine && from->expert >= 0 && Known(node.inputs[0], r, step) &&
+            !Routed(*from, r, step)) {
+          continue;
+        }
+        behind->hidden = true;
+        Collect(*from, r, step, behind);
+      }
+    }
+  }
+
+  bool Routed(const Node& expert, int rank, int step) const {
+    const std::string ids = fmt::format("L{}.router.ids", expert.layer);
+    for (const int r : {rank, -1}) {
+      const TapKey key{step, ids, r};
+      const auto shown = request_.judge.trace->taps.find(key);
+      const auto given = request_.judge.given.find(key);
+      if (shown == request_.judge.trace->taps.end() && given == request_.judge.given.end()) {
+        continue;
+      }
+      const auto tensor = judge::ToTensor(
+          shown != request_.judge.trace->taps.end() ? shown->second : given->second);
+      return std::count(tensor.data.begin(), tensor.data.end(),
+                        static_cast<double>(expert.expert)) > 0;
+    }
+    return true;
+  }
+
   // Attribution of one failing op: does it compute the right thing of what was loaded?
-  Status Op(const OpJudgement& j) {
-    const auto loaded = wrong_.find({j.node->weight, j.rank});
+  Status Attribute(const OpJudgement& j) {
+    Behind behind;
+    const bool gather = j.reason.rfind("gather", 0) == 0;
+    if (!gather) Collect(*j.node, j.rank, j.step, &behind);
     std::vector<std::string> cleared;
-    if (loaded != wrong_.end() && !j.node->weight.empty()) {
-      auto healed = Heals(j, loaded->second);
+    const bool loaded = std::any_of(behind.parameters.begin(), behind.parameters.end(),
+                                    [&](const auto& one) { return wrong_.count(one) > 0; });
+    if (loaded) {
+      auto healed = Heals(j, behind);
       if (!healed.ok()) return healed.error();
       if (*healed) {
-        healed_.insert(loaded->first);
+        for (const auto& one : behind.parameters) healed_.insert(one);
         return Ok();
       }
-    } else if (!j.node->weight.empty() && ShardsAreRight(*j.node, j.rank)) {
+    } else if (!behind.parameters.empty() && ShardsAreRight(behind)) {
       cleared.push_back("loader");
     }
     Found found;
     Divergence& d = found.divergence;
     SetOp(*j.node, &d);
-    d.cls = ClassOf(j);
+    // With its inputs hidden, an op stands for all that lies behind it.
+    d.cls = behind.hidden ? "kernel" : ClassOf(j);
     if (d.cls == "collective") cleared = {"loader", "kernel"};
     if (j.rank >= 0) d.rank = j.rank;
     d.cleared = std::move(cleared);
     if (Status status = SetElement(j, &d); !status.ok()) return status;
     d.signature =
-        d.cls == "collective" && j.reason.rfind("gather", 0) == 0
-            ? Signature{"gather", "the gathered tensor is not the ranks' columns", j.reason}
-            : OpSignature({&request_.judge, &j});
+        gather ? Signature{"gather", "the gathered tensor is not the ranks' columns", j.reason}
+               : OpSignature({&request_.judge, &j});
+    if (behind.hidden) d.signature.evidence += "; the engine does not show what lies behind";
     AddEqualRanks(j, &d);
-    d.propagated = Downstream(*j.node);
     found.kind = j.node->path;
     found.order = OrderOf(j.node->tap);
     found.step = j.step;
@@ -105,43 +172,54 @@ class Locator {
     return Ok();
   }
 
-  // Judges again under the shard that the engine really holds.
-  Result<bool> Heals(const OpJudgement& j, const std::vector<const ShardFinding*>& findings) {
-    MemorySource held;
-    for (const std::string& component : oracle().Components()) {
-      if (ParameterOf(component) != j.node->weight) continue;
-      auto slice = oracle().ExpectedSlice(component, {request_.judge.degrees, j.rank});
-      if (!slice.ok()) return slice.error();
-      std::vector<std::byte> bytes = slice->bytes;
-      for (const ShardFinding* finding : findings) {
-        if (finding->component != component) continue;
-        // Another shape cannot be computed with: the loader explains whatever came of it.
-        if (finding->row_major.size() != bytes.size()) return true;
-        bytes = finding->row_major;
-      }
-      held.Put(
-          component, slice->dtype,
-          {static_cast<int64_t>(slice->rows.size()), static_cast<int64_t>(slice->columns.size())},
-          std::move(bytes));
-    }
-    judge::JudgeRequest substituted = request_.judge;
-    substituted.weights = [&](int rank) { return rank == j.rank ? &held : nullptr; };
-    auto again = judge::JudgeOne(substituted, *j.node, j.rank, j.step);
-    // Values that no number stands for (a NaN scale) cannot be judged: the loader explains them.
-    if (!again.ok()) return true;
-    return again->pass;
+  const std::vector<std::string>& ComponentsOf(const std::string& parameter) const {
+    static const std::vector<std::string> kNone;
+    const auto found = components_.find(parameter);
+    return found == components_.end() ? kNone : found->second;
   }
 
-  // All of the op's components were given back by this rank and are bit-equal.
-  bool ShardsAreRight(const Node& node, int rank) const {
-    if (request_.shards == nullptr || rank < 0) return false;
-    bool any = false;
-    for (const std::string& component : oracle().Components()) {
-      if (ParameterOf(component) != node.weight) continue;
-      if (request_.judge.trace->shards.count({component, rank}) == 0) return false;
-      any = true;
+  // Judges again under the shards that the engine really holds.
+  Result<bool> Heals(const OpJudgement& j, const Behind& behind) {
+    std::map<int, MemorySource> held;
+    for (const auto& [parameter, rank] : behind.parameters) {
+      const auto wrong = wrong_.find({parameter, rank});
+      for (const std::string& component : ComponentsOf(parameter)) {
+        auto slice = oracle().ExpectedSlice(component, {request_.judge.degrees, rank});
+        if (!slice.ok()) return slice.error();
+        std::vector<std::byte> bytes = slice->bytes;
+        if (wrong != wrong_.end()) {
+          for (const ShardFinding* finding : wrong->second) {
+            if (finding->component != component) continue;
+            // Another shape cannot be computed with: the loader explains whatever came of it.
+            if (finding->row_major.size() != bytes.size()) return true;
+            bytes = finding->row_major;
+          }
+        }
+        held[rank].Put(
+            component, slice->dtype,
+            {static_cast<int64_t>(slice->rows.size()), static_cast<int64_t>(slice->columns.size())},
+            std::move(bytes));
+      }
     }
-    return any;
+    judge::JudgeRequest substituted = request_.judge;
+    substituted.weights = [&](int rank) -> const TensorSource* {
+      const auto found = held.find(rank);
+      return found == held.end() ? nullptr : &found->second;
+    };
+    auto again = judge::JudgeOne(substituted, *j.node, j.rank, j.step);
+    // Values that no number stands for (a NaN scale) cannot be judged: the loader explains them.
+    return !again.ok() || again->pass;
+  }
+
+  // All components were given back and are bit-equal (those that are not were found before).
+  bool ShardsAreRight(const Behind& behind) const {
+    if (request_.shards == nullptr) return false;
+    for (const auto& [parameter, rank] : behind.parameters) {
+      for (const std::string& component : ComponentsOf(parameter)) {
+        if (request_.judge.trace->shards.count({component, rank}) == 0) return false;
+      }
+    }
+    return true;
   }
 
   void Shard(const ShardFinding& finding) {
@@ -151,7 +229,6 @@ class Locator {
     const Node* node = ConsumerOf(oracle(), finding.component);
     if (node != nullptr) {
       SetOp(*node, &d);
-      d.propagated = Downstream(*node);
       found.order = OrderOf(node->tap);
     } else {
       found.order = static_cast<int64_t>(order_.size());
@@ -213,9 +290,9 @@ class Locator {
                                    [&](const std::string& in) { return reached.count(in) > 0; });
       if (!fed) continue;
       reached.insert(node.tap);
-      // The experts' inner ops would bury the others.
       if (scope_.count(node.tap) == 0) continue;
-      if (node.expert >= 0 && node.expert != from.expert) continue;
+      // Inner ops of other experts would bury the others.
+      if (node.expert >= 0 && (node.expert != from.expert || node.layer != from.layer)) continue;
       taps.push_back(node.tap);
     }
     return taps;
@@ -229,6 +306,7 @@ class Locator {
   const LocateRequest& request_;
   std::map<std::string, int64_t> order_;
   std::set<std::string> scope_;
+  std::map<std::string, std::vector<std::string>> components_;  // of a parameter
   std::map<std::pair<std::string, int>, std::vector<const ShardFinding*>> wrong_;
   std::set<std::pair<std::string, int>> healed_;
   std::vector<Found> found_;

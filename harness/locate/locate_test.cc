@@ -22,12 +22,18 @@ struct Rig {
   int tp;
   Engine engine;
   std::vector<reference::Step> steps = Prefill(9);
-  bool with_shards = true;
+  bool with_shards = true, black_box = false;
 
   explicit Rig(int tp_ = 2, uint64_t seed = 31) : model(seed), tp(tp_), engine(model, tp_, seed) {}
 
   std::vector<Divergence> Run() {
-    const EngineTrace trace = engine.Run(steps);
+    EngineTrace trace = engine.Run(steps);
+    // An engine that shows of its experts only the sum over ranks.
+    if (black_box) {
+      std::erase_if(trace.taps, [](const auto& tap) {
+        return tap.first.tap.find(".moe.") != std::string::npos && tap.first.tap != "L1.moe.out";
+      });
+    }
     LocateRequest request;
     request.judge = RequestFor(model, trace, tp, steps);
     auto judged = judge::JudgeTrace(request.judge);
@@ -343,6 +349,32 @@ TEST(Locate, AKernelWrongOnAWrongShardIsTwoFaults) {
   ASSERT_EQ(found.size(), 2u);
   std::set<std::string> classes{found[0].cls, found[1].cls};
   EXPECT_EQ(classes, (std::set<std::string>{"kernel", "loader"}));
+}
+
+TEST(Locate, ABlackBoxIsNotTheCollectivesFault) {
+  Rig rig;
+  rig.black_box = true;
+  rig.Plant("L1.moe.e2.act", 1, [](Tensor* v) {
+    for (double& x : v->data) x *= 1.5;
+  });
+  auto found = rig.Run();
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].tap, "L1.moe.out");
+  EXPECT_EQ(found[0].cls, "kernel");
+  EXPECT_EQ(found[0].cleared, (std::vector<std::string>{"loader"}));
+}
+
+TEST(Locate, AWrongShardInsideABlackBoxExplainsWhatComesOut) {
+  Rig rig(4);
+  rig.black_box = true;
+  rig.engine.shards[{"L1.moe.e2.down.scale", 3}].bytes =
+      rig.engine.shards[{"L1.moe.e2.down.scale", 0}].bytes;
+  const auto found = rig.Run();
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].cls, "loader");
+  EXPECT_EQ(found[0].tensor, "L1.moe.e2.down.scale");
+  EXPECT_EQ(found[0].rank, 3);
+  EXPECT_EQ(found[0].cleared, (std::vector<std::string>{"kernel"}));
 }
 
 TEST(Locate, TheRoutersChoiceIsTheRouters) {

@@ -109,33 +109,44 @@ void SetComponent(const Oracle& oracle, const std::string& component, Divergence
   d->tap = node->tap;
 }
 
-// As the engine put it, for a tensor that is known; the representation of each unit from the
-// component where the extents fit it.
+// The unit in an engine's words for it: "packed bytes (u4x2)" is "byte".
+std::string UnitIn(const std::string& words) {
+  for (const char* unit : {"byte", "word", "group", "element", "row", "head"}) {
+    if (words.find(unit) != std::string::npos) return unit;
+  }
+  return words;
+}
+
+// "48 bytes (packed)"; an engine that says more than the unit is quoted as it is.
+std::string Counted(int64_t count, const std::string& words, const Slice* slice) {
+  const std::string unit = UnitIn(words);
+  if (words.empty()) return fmt::format("{} values", count);
+  if (words != unit) return fmt::format("{} {}", count, words);
+  if (slice != nullptr) {
+    for (const Extent& e : ExtentsOf(*slice)) {
+      if (e.unit == unit && *e.what != '\0') return fmt::format("{} {}s ({})", count, unit, e.what);
+    }
+  }
+  // The parameter has no such unit: what the engine holds is of another representation.
+  const bool packed = unit == "byte" || unit == "word";
+  return fmt::format("{} {}s{}", count, unit, packed ? " (packed)" : "");
+}
+
+// As the engine put it, for a tensor that is known.
 void Structured(const Oracle& oracle, const ShapeError& error, const std::string& component,
                 Divergence* d) {
-  SetComponent(oracle, component, d);
-  d->unit = error.expected_unit;
+  if (!component.empty()) SetComponent(oracle, component, d);
+  d->unit = UnitIn(error.expected_unit);
   const std::string axis = error.axis.empty() ? "of no stated name" : error.axis;
   const std::string tensor = component.empty() ? error.tensor : component;
-  std::string got =
-      fmt::format("{} {}s", error.got, error.got_unit.empty() ? "value" : error.got_unit);
-  std::string due = fmt::format("{} {}s", error.expected,
-                                error.expected_unit.empty() ? "value" : error.expected_unit);
-  auto representation = [&](const std::string& unit) {
-    auto slice = oracle.ExpectedSlice(component, {});
-    if (slice.ok()) {
-      for (const Extent& e : ExtentsOf(*slice)) {
-        if (e.unit == unit && *e.what != '\0') return fmt::format(" ({})", e.what);
-      }
-    }
-    // The parameter has no such unit: what the engine holds is of another representation.
-    return std::string(unit == "byte" || unit == "word" ? " (packed)" : "");
-  };
-  got += representation(error.got_unit);
-  due += representation(error.expected_unit);
-  const bool units = !error.got_unit.empty() && error.got_unit != error.expected_unit;
+  auto slice = oracle.ExpectedSlice(component, {});
+  const Slice* known = slice.ok() ? &*slice : nullptr;
+  const bool units =
+      !error.got_unit.empty() && UnitIn(error.got_unit) != UnitIn(error.expected_unit);
   d->signature = {units ? "packed-against-unpacked" : "wrong-shape",
-                  fmt::format("axis {} of {}: {} where {} were due", axis, tensor, got, due),
+                  fmt::format("axis {} of {}: {} where {} were due", axis, tensor,
+                              Counted(error.got, error.got_unit, known),
+                              Counted(error.expected, error.expected_unit, known)),
                   error.message};
 }
 

@@ -57,6 +57,17 @@ TEST(ExplainRefusal, AStructuredErrorIsTakenAsItIs) {
             "axis k of L1.attn.q.weight: 16 bytes (packed) where 32 elements (unpacked) were due");
 }
 
+TEST(ExplainRefusal, AnEnginesOwnWordsForItsUnitsAreQuoted) {
+  const ShapeError error{
+      "no", "L1.moe.e3.down.weight", "k", "packed bytes (u4x2)", "unpacked elements", 32, 64};
+  const Divergence d = Explain(error);
+  EXPECT_EQ(d.unit, "element");
+  EXPECT_EQ(d.signature.id, "packed-against-unpacked");
+  EXPECT_EQ(d.signature.text,
+            "axis k of L1.moe.e3.down.weight: 32 packed bytes (u4x2) where 64 unpacked elements "
+            "were due");
+}
+
 TEST(ExplainRefusal, WhatFitsNothingIsNotExplainedAway) {
   for (const char* message : {"", "out of memory", "1000 must match 2000", "layer 64 of L32"}) {
     ShapeError error;

@@ -164,6 +164,16 @@ TEST(CompareShards, MisalignedPastTheRowsEnd) {
   EXPECT_NE(f.signature.text.find("row 4 where row 0 was due"), std::string::npos);
 }
 
+TEST(CompareShards, MisalignedInsideAWord) {
+  Rig rig(2);
+  const auto whole = rig.Whole(kDown);
+  auto& bytes = rig.Shard(kDown).bytes;
+  for (int64_t r = 0; r < 32; ++r) std::memcpy(&bytes[r * 16], &whole[r * 32 + 6], 16);
+  const ShardFinding f = rig.Only();
+  EXPECT_EQ(f.signature.id, "misaligned-shard");
+  EXPECT_EQ(f.signature.text, "bytes from global column 6 where 16 was due");
+}
+
 TEST(CompareShards, ASlabInsteadOfColumns) {
   Rig rig(2);
   const auto whole = Words(rig.Whole(kDown));

@@ -115,8 +115,12 @@ std::optional<Signature> GateUp(const ShardCase& c) {
 // The same component of other experts, and of other layers.
 std::optional<Signature> AnotherModule(const ShardCase& c) {
   const std::string kind = KindOf(c.component);
+  // Each candidate is read and sliced: only as many as this many bytes allow.
+  int64_t budget = int64_t{64} << 20;
   for (const std::string& other : c.oracle->Components()) {
     if (other == c.component || KindOf(other) != kind) continue;
+    budget -= static_cast<int64_t>(c.expected->bytes.size());
+    if (budget < 0) break;
     const auto theirs = BitsOf(c, other, c.where);
     if (!theirs || *theirs != c.got.bits) continue;
     const bool expert =
@@ -208,15 +212,9 @@ bool LiesAt(const ShardCase& c, const Values& whole, F place) {
 
 // Rows read from another place of the tensor: a constant distance from where they should be, or
 // one after the other as if the rows were as short as the shard's.
-std::optional<Signature> Displaced(const ShardCase& c) {
-  auto slice = c.oracle->ExpectedSlice(c.component, {c.where.degrees, -1});
-  if (!slice.ok() || c.want.columns == 0 || c.want.rows == 0) return std::nullopt;
-  const Values whole = Unpack(slice->bytes, static_cast<int64_t>(slice->rows.size()),
-                              static_cast<int64_t>(slice->columns.size()), slice->dtype);
-  const int64_t due_row = c.expected->rows[0], due = c.expected->columns[0];
+std::optional<Signature> FindDisplaced(const ShardCase& c, const Values& whole, int64_t due_row,
+                                       int64_t due, const std::string& unit) {
   const int64_t origin = due_row * whole.columns + due, n = c.want.columns;
-  const std::string& unit = c.expected->unit;
-  if (due_row < 0 || due < 0) return std::nullopt;
   const int64_t last = static_cast<int64_t>(whole.bits.size()) - n;
   for (int64_t at = 0; at <= last; ++at) {
     if (at == origin || !std::equal(&c.got.bits[0], &c.got.bits[n], &whole.bits[at])) continue;
@@ -246,6 +244,33 @@ std::optional<Signature> Displaced(const ShardCase& c) {
         evidence};
   }
   return std::nullopt;
+}
+
+std::optional<Signature> Displaced(const ShardCase& c) {
+  auto slice = c.oracle->ExpectedSlice(c.component, {c.where.degrees, -1});
+  if (!slice.ok() || c.want.columns == 0 || c.want.rows == 0) return std::nullopt;
+  const auto rows = static_cast<int64_t>(slice->rows.size());
+  const auto columns = static_cast<int64_t>(slice->columns.size());
+  const int64_t due_row = c.expected->rows[0], due = c.expected->columns[0];
+  if (due_row < 0 || due < 0) return std::nullopt;
+  const Values whole = Unpack(slice->bytes, rows, columns, slice->dtype);
+  auto found = FindDisplaced(c, whole, due_row, due, c.expected->unit);
+  if (found || c.expected->unit != "word") return found;
+  // A place inside a word.
+  auto bytes = [&](const Values& v) {
+    Values out;
+    out.rows = v.rows;
+    out.columns = v.columns * v.width;
+    out.width = 1;
+    for (const uint64_t bits : v.bits) {
+      for (int i = 0; i < v.width; ++i) out.bits.push_back(bits >> (8 * i) & 255);
+    }
+    return out;
+  };
+  ShardCase fine = c;
+  fine.want = bytes(c.want);
+  fine.got = bytes(c.got);
+  return FindDisplaced(fine, bytes(whole), due_row, due * c.want.width, "byte");
 }
 
 // Each wrong row is another row of the same columns.
