@@ -120,6 +120,24 @@ void TakeRecorded(const std::string& selection, RunOptions* options) {
   }
 }
 
+// The allow-listed cells that the record does not have yet.
+std::vector<CellResult> SkippedCells(const Selection& selection,
+                                     const std::vector<CellResult>& done) {
+  std::vector<CellResult> cells;
+  for (const auto& [problem, reason] : selection.skipped) {
+    CellResult cell;
+    cell.problem = run::PrintCanonical(problem);
+    cell.repro = fmt::format("./assay run '{}'", run::PrintMinimal(problem));
+    cell.verdict = Verdict::kSkipped;
+    cell.reason = reason;
+    const bool known = std::any_of(done.begin(), done.end(), [&](const CellResult& other) {
+      return other.problem == cell.problem;
+    });
+    if (!known) cells.push_back(std::move(cell));
+  }
+  return cells;
+}
+
 struct Opened {
   ResultsWriter writer;
   std::vector<CellResult> cells;  // of a resumed run
@@ -196,7 +214,8 @@ int Conclude(const Opened& opened, const std::vector<CellResult>& cells, int64_t
 int Execute(const RunOptions& options, Selection selection, run::ModelStore* models,
             const std::vector<Requirement>& requirements) {
   const auto start = Clock::now();
-  const auto registered = static_cast<int64_t>(selection.problems.size());
+  const auto registered =
+      static_cast<int64_t>(selection.problems.size() + selection.skipped.size());
   auto opened = OpenResults(options, &selection);
   if (!opened) return BadUsage(opened.error().message);
   run::PoolOptions pool;
@@ -213,6 +232,9 @@ int Execute(const RunOptions& options, Selection selection, run::ModelStore* mod
     cells.push_back(cell);
     return Ok();
   };
+  for (const CellResult& cell : SkippedCells(selection, opened->cells)) {
+    if (auto status = on_result(0, cell); !status) return BadUsage(status.error().message);
+  }
   const Status ran = run::RunPool(selection.problems, models, pool, on_result);
   progress.End();
   if (!ran) return BadUsage(ran.error().message);

@@ -59,6 +59,8 @@ Result<Selection> Select(const std::vector<std::string>& words, const std::strin
   auto rows = run::ReadMatrix(matrix.empty() ? DefaultMatrix() : matrix);
   if (!rows) return rows.error();
   selection.rows = std::move(*rows);
+  auto skips = run::ReadSkips(matrix.empty() ? DefaultMatrix() : matrix);
+  if (!skips) return skips.error();
   auto cells = run::ExpandMatrix(selection.rows, models);
   if (!cells) return cells.error();
   if (const std::string wrong = run::CheckLegal(selection.rows, *cells); !wrong.empty()) {
@@ -70,6 +72,13 @@ Result<Selection> Select(const std::vector<std::string>& words, const std::strin
       cell.problem.keys.erase("kernel");
     }
     if (!run::Matches(cell.problem, filters)) continue;
+    const auto skip = std::find_if(skips->begin(), skips->end(), [&](const run::Skip& candidate) {
+      return run::Matches(cell.problem, candidate.filters);
+    });
+    if (skip != skips->end()) {
+      selection.skipped.emplace_back(cell.problem, skip->reason);
+      continue;
+    }
     selection.problems.push_back(cell.problem);
     selection.cells.push_back(cell);
   }
@@ -77,7 +86,7 @@ Result<Selection> Select(const std::vector<std::string>& words, const std::strin
   selection.text = fmt::format("{}", fmt::join(words, " "));
   if (!matrix.empty()) selection.text += " --matrix " + matrix;
   if (!engine.empty()) selection.text += " --engine " + engine;
-  if (selection.problems.empty()) {
+  if (selection.problems.empty() && selection.skipped.empty()) {
     return Error{
         fmt::format("no cell of the matrix has {}; ./assay list shows all", fmt::join(words, " "))};
   }
@@ -98,6 +107,7 @@ Status KeepShard(const std::string& shard, Selection* selection) {
   }
   std::vector<run::Problem> kept;
   std::vector<run::MatrixCell> cells;
+  if (index != 1) selection->skipped.clear();  // the first shard reports them
   for (size_t i = 0; i < selection->problems.size(); ++i) {
     if (static_cast<int64_t>(i) % count != index - 1) continue;
     kept.push_back(selection->problems[i]);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "harness/run/matrix.h"
@@ -12,7 +13,8 @@ struct Selection {
   std::vector<run::Problem> problems;  // resolved where they can be
   std::vector<run::MatrixCell> cells;  // of a matrix; empty for a single problem
   std::vector<run::MatrixRow> rows;
-  bool whole_matrix = false;  // nothing filtered away
+  std::vector<std::pair<run::Problem, std::string>> skipped;  // allow-listed, with the reason
+  bool whole_matrix = false;                                  // nothing filtered away
   bool single = false;
   std::string text;  // as recorded in the run
 };

@@ -17,6 +17,21 @@ namespace {
 
 using Json = nlohmann::json;
 
+Result<Json> ReadFile(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) return Error{fmt::format("{}: cannot be read", path)};
+  std::stringstream text;
+  text << file.rdbuf();
+  Json json = Json::parse(text.str(), nullptr, false);
+  if (!json.is_object() || !json.contains("rows") || !json["rows"].is_array()) {
+    return Error{fmt::format("{}: not a JSON object with a list of rows", path)};
+  }
+  if (json.contains("skips") && !json["skips"].is_array()) {
+    return Error{fmt::format("{}: skips must be a list", path)};
+  }
+  return json;
+}
+
 Result<MatrixRow> ReadRow(const Json& json, const std::string& where) {
   static const std::set<std::string> kAllowed = {"name",    "kind",  "cross",
                                                  "kernels", "legal", "tags"};
@@ -100,15 +115,32 @@ Status AddCell(const Problem& problem, size_t row, ModelStore* models, std::set<
 
 }  // namespace
 
-Result<std::vector<MatrixRow>> ReadMatrix(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) return Error{fmt::format("{}: cannot be read", path)};
-  std::stringstream text;
-  text << file.rdbuf();
-  const Json json = Json::parse(text.str(), nullptr, false);
-  if (!json.is_object() || !json.contains("rows") || !json["rows"].is_array()) {
-    return Error{fmt::format("{}: not a JSON object with a list of rows", path)};
+Result<std::vector<Skip>> ReadSkips(const std::string& path) {
+  auto json = ReadFile(path);
+  if (!json) return json.error();
+  std::vector<Skip> skips;
+  if (!json->contains("skips")) return skips;
+  for (const Json& item : (*json)["skips"]) {
+    const std::string where = fmt::format("{}: skip {}", path, skips.size());
+    if (!item.is_object() || !item.contains("reason") || !item["reason"].is_string() ||
+        !item.contains("cells") || !item["cells"].is_array() || item["cells"].empty()) {
+      return Error{where + ": needs cells (a list of key=value) and a reason"};
+    }
+    Skip skip{{}, item["reason"]};
+    for (const Json& text : item["cells"]) {
+      auto filter = ParseFilter(text.is_string() ? text.get<std::string>() : text.dump());
+      if (!filter) return Error{fmt::format("{}: {}", where, filter.error().message)};
+      skip.filters.push_back(std::move(*filter));
+    }
+    skips.push_back(std::move(skip));
   }
+  return skips;
+}
+
+Result<std::vector<MatrixRow>> ReadMatrix(const std::string& path) {
+  auto read = ReadFile(path);
+  if (!read) return read.error();
+  const Json& json = *read;
   std::vector<MatrixRow> rows;
   std::set<std::string> names;
   for (const Json& item : json["rows"]) {

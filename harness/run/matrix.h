@@ -31,6 +31,15 @@ struct Filter {
   std::vector<std::string> values;  // any of them; tier and method match by prefix
 };
 
+// Cells that are left out on purpose: they end as SKIPPED, with the reason. Only what the matrix
+// file allows can be skipped; nothing in the code skips a cell.
+struct Skip {
+  std::vector<Filter> filters;
+  std::string reason;
+};
+// "skips": [{"cells": ["model=x", "tp=3"], "reason": "…"}] of a matrix file. Error: as ReadMatrix.
+Result<std::vector<Skip>> ReadSkips(const std::string& path);
+
 // Reads DIR/default.json and the like. Errors name the file, the row and what is allowed.
 Result<std::vector<MatrixRow>> ReadMatrix(const std::string& path);
 
