@@ -73,22 +73,22 @@ void CheckRmsNorm(const ElementwiseKernels& ops) {
   for (const int64_t n : kCounts) {
     if (n == 0) continue;
     constexpr int64_t kRows = 3;
-    const float eps = 1e-6F;
+    const float norm_eps = 1e-6F;  // a model's, as in config.json
     const std::vector<float> x = Normals(1, kRows * n, n % 2 == 0 ? 1 : 1e-3);
     Guarded weights(static_cast<size_t>(2 * n), Guard::kBehind, 0);
     for (int64_t i = 0; i < n; ++i) {
       weights.as<uint16_t>()[i] = Bf16FromFloat(static_cast<float>(testing::Normal(2, i)));
     }
     Ending in(x), y(kRows * n);
-    ops.rms_norm(in.get(), weights.as<uint16_t>(), eps, kRows, n, y.get());
+    ops.rms_norm(in.get(), weights.as<uint16_t>(), norm_eps, kRows, n, y.get());
     for (int64_t row = 0; row < kRows; ++row) {
       double sum = 0;
       for (int64_t i = 0; i < n; ++i) sum += double{x[row * n + i]} * x[row * n + i];
-      const double scale = 1 / std::sqrt(sum / static_cast<double>(n) + double{eps});
+      const double scale = 1 / std::sqrt(sum / static_cast<double>(n) + double{norm_eps});
       for (int64_t i = 0; i < n; ++i) {
         const double want = x[row * n + i] * scale * FloatFromBf16(weights.as<uint16_t>()[i]);
-        // The sum's depth, the quotient and + eps, halved by the root; an ulp is at most 2u; two
-        // products.
+        // The sum's depth, the quotient and + norm_eps, halved by the root; an ulp is at most 2u;
+        // two products.
         const double roundings = (Depth(ops, n) + 2) / 2 + 2 * ops.rsqrt_ulp + 2;
         ASSERT_NEAR(y[row * n + i], want, Gamma(roundings * kU) * std::fabs(want) + kSmallest)
             << "n=" << n << " row " << row << " element " << i;
