@@ -14,7 +14,6 @@ namespace {
 struct Others {
   std::set<int64_t> experts, layers;
   std::set<int> steps;
-  std::set<std::string> names;
   size_t merged = 0;
 };
 
@@ -23,7 +22,6 @@ void Count(const Found& one, Others* others) {
   others->steps.insert(one.step);
   if (one.divergence.expert) others->experts.insert(*one.divergence.expert);
   if (one.divergence.layer) others->layers.insert(*one.divergence.layer);
-  others->names.insert(one.divergence.tensor.empty() ? one.divergence.tap : one.divergence.tensor);
 }
 
 // Says only where an op is wrong: in another step or layer the same fault may look otherwise.

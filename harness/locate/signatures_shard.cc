@@ -61,7 +61,7 @@ std::optional<Bits> BitsOf(const ShardCase& c, const std::string& component, con
       .bits;
 }
 
-// Filled by the harness before the load and never written: 0xff bytes, NaN, or 1e4.
+// Filled by the harness before the load and never written: all bits set, or NaN.
 std::optional<Signature> Poison(const ShardCase& c) {
   const DType dtype = c.expected->dtype;
   const uint64_t ones = c.want.width == 8 ? ~uint64_t{0} : (uint64_t{1} << 8 * c.want.width) - 1;
