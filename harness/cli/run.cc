@@ -23,6 +23,7 @@
 #include "harness/store/results.h"
 #include "reports/render.h"
 #include "reports/terminal.h"
+#include "reports/view.h"
 
 namespace assay::cli {
 namespace {
@@ -172,18 +173,23 @@ Result<Opened> OpenResults(const RunOptions& options, Selection* selection) {
   return Opened{std::move(*writer), {}, dir};
 }
 
-void PrintFindings(const std::vector<CellResult>& cells, const reports::Style& style) {
+// One block for each finding; cells that show the same one are named behind it.
+void PrintFindings(const RunRecord& record, const reports::Style& style) {
   constexpr size_t kShown = 5;
-  size_t shown = 0, red = 0;
-  for (const CellResult& cell : cells) {
-    const bool is_red = cell.verdict == Verdict::kFail || cell.verdict == Verdict::kMistrusted ||
-                        cell.verdict == Verdict::kInfra;
-    red += is_red ? 1 : 0;
-    if (!is_red || shown == kShown) continue;
-    std::fputs(("\n" + reports::FailureBlock(cell, style)).c_str(), stdout);
-    ++shown;
+  const std::vector<reports::Group> groups = reports::GroupFindings(record);
+  for (size_t i = 0; i < std::min(kShown, groups.size()); ++i) {
+    const auto& cells = groups[i].cells;
+    std::fputs(("\n" + reports::FailureBlock(*cells[0], style)).c_str(), stdout);
+    if (cells.size() == 1) continue;
+    std::printf("  the same in %zu more cells:\n", cells.size() - 1);
+    for (size_t other = 1; other < std::min(kShown, cells.size()); ++other) {
+      std::fputs(("    " + reports::Label(*cells[other]) + "\n").c_str(), stdout);
+    }
+    if (cells.size() > kShown) std::printf("    ...\n");
   }
-  if (red > shown) std::printf("\n%zu more are in the report.\n", red - shown);
+  if (groups.size() > kShown) {
+    std::printf("\n%zu more findings are in the report.\n", groups.size() - kShown);
+  }
 }
 
 int Conclude(const Opened& opened, const std::vector<CellResult>& cells, int64_t registered,
@@ -195,13 +201,13 @@ int Conclude(const Opened& opened, const std::vector<CellResult>& cells, int64_t
   if (auto status = writer->Finish(totals, seconds); !status) {
     return BadUsage(status.error().message);
   }
-  PrintFindings(cells, style);
+  auto record = ReadResults(opened.dir);
+  if (!record) return BadUsage(record.error().message);
+  PrintFindings(*record, style);
   if (cells.size() == 1 && cells[0].verdict != Verdict::kFail) {
     std::fputs(reports::CellLine(cells[0], style).c_str(), stdout);
   }
   std::fputs(("\n" + reports::TotalsBlock(totals, seconds, style)).c_str(), stdout);
-  auto record = ReadResults(opened.dir);
-  if (!record) return BadUsage(record.error().message);
   if (auto status = reports::RenderAll(*record, opened.dir); !status) {
     return BadUsage(status.error().message);
   }
