@@ -10,6 +10,9 @@
 namespace assay::judge {
 namespace {
 
+// These formulas take fewer than 32 roundings of double on values of at most one or so.
+constexpr double kRoundings = 32 * 0x1p-53;
+
 using assay::testing::Encode;
 using reference::Tensor;
 
@@ -30,8 +33,8 @@ TEST(ToTensor, ReadsEveryTypeThatATapMayHave) {
 
 TEST(CompareWhole, CosineAndL2) {
   const Metrics m = CompareWhole({{1, 2}, {3, 4}}, {{1, 2}, {4, -3}});
-  EXPECT_NEAR(*m.cosine, 0, 1e-12);
-  EXPECT_NEAR(*m.rel_l2, std::sqrt(50.0) / 5, 1e-12);
+  EXPECT_NEAR(*m.cosine, 0, kRoundings);
+  EXPECT_NEAR(*m.rel_l2, std::sqrt(50.0) / 5, kRoundings * *m.rel_l2);
   EXPECT_EQ(*m.max_abs, 7);
   EXPECT_FALSE(CompareWhole({{1}, {1}}, {{2}, {1, 2}}).cosine.has_value());
 }
@@ -40,7 +43,7 @@ TEST(AddLogitMetrics, DivergenceAndTopOne) {
   const Tensor p{{2, 2}, {0, 0, 1, 3}};
   Metrics same;
   AddLogitMetrics(p, p, &same);
-  EXPECT_NEAR(*same.kld, 0, 1e-15);
+  EXPECT_NEAR(*same.kld, 0, kRoundings);
   EXPECT_EQ(*same.top1, 1);
   const Tensor q{{2, 2}, {std::log(0.25), std::log(0.75), 3, 1}};
   Metrics other;
@@ -48,8 +51,8 @@ TEST(AddLogitMetrics, DivergenceAndTopOne) {
   const double first = 0.5 * std::log(0.5 / 0.25) + 0.5 * std::log(0.5 / 0.75);
   const double s = 1 / (1 + std::exp(-2.0));
   const double second = s * 2 + (1 - s) * -2;
-  EXPECT_NEAR(*other.kld, (first + second) / 2, 1e-12);
-  EXPECT_NEAR(*other.kld_stderr, std::abs(first - second) / 2, 1e-12);
+  EXPECT_NEAR(*other.kld, (first + second) / 2, kRoundings);
+  EXPECT_NEAR(*other.kld_stderr, std::abs(first - second) / 2, kRoundings);
   EXPECT_EQ(*other.top1, 0);
 }
 

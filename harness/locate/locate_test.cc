@@ -199,7 +199,7 @@ TEST(Locate, AKernelsElementIsInCoordinatesOfTheWholeTap) {
   EXPECT_EQ(found[0].rank, 1);
   EXPECT_EQ(found[0].expert, 2);
   EXPECT_EQ(found[0].op, "gate");
-  EXPECT_NEAR(*found[0].got - *found[0].expected, 1, 0.1);
+  EXPECT_EQ(std::round(*found[0].got - *found[0].expected), 1);
   rig.with_shards = false;
   EXPECT_TRUE(rig.Run()[0].cleared.empty()) << "nothing was cleared that was not looked at";
 }
