@@ -45,6 +45,9 @@ Signature ShardSignature(const ShardCase& wrong);
 struct OpCase {
   const judge::JudgeRequest* request = nullptr;
   const judge::OpJudgement* judgement = nullptr;
+  // Set where the signature names the rank whose summand is missing or doubled: the culprit, while
+  // the judgement's rank is only where the wrong sum was seen.
+  std::optional<int>* culprit = nullptr;
 };
 Signature OpSignature(const OpCase& wrong);
 

@@ -160,9 +160,11 @@ class Locator {
     if (j.rank >= 0) d.rank = j.rank;
     d.cleared = std::move(cleared);
     if (Status status = SetElement(j, &d); !status.ok()) return status;
+    std::optional<int> culprit;
     d.signature =
         gather ? Signature{"gather", "the gathered tensor is not the ranks' columns", j.reason}
-               : OpSignature({&request_.judge, &j});
+               : OpSignature({&request_.judge, &j, &culprit});
+    if (culprit) d.rank = *culprit;
     if (behind.hidden) d.signature.evidence += "; the engine does not show what lies behind";
     AddEqualRanks(j, &d);
     found.kind = j.node->path;

@@ -205,19 +205,21 @@ TEST(Locate, AKernelsElementIsInCoordinatesOfTheWholeTap) {
 }
 
 TEST(Locate, SumsOfRanks) {
-  const std::vector<std::tuple<std::vector<int>, const char*, const char*>> cases = {
-      {{0, 2, 3}, "missing-rank", "sum lacks rank 1's partial"},
-      {{0, 1, 2}, "missing-rank", "sum lacks rank 3's partial"},
-      {{0, 1, 2, 3, 2}, "doubled-rank", "sum has rank 2's partial twice"},
-      {{0, 1, 1, 3}, "doubled-rank", "sum has rank 1's partial twice and lacks rank 2's"},
-      {{0}, "not-reduced", "rank 0's partial alone"},
+  // The last column is the culprit, whose summand is missing or doubled.
+  const std::vector<std::tuple<std::vector<int>, const char*, const char*, int>> cases = {
+      {{0, 2, 3}, "missing-rank", "sum lacks rank 1's partial", 1},
+      {{0, 1, 2}, "missing-rank", "sum lacks rank 3's partial", 3},
+      {{0, 1, 2, 3, 2}, "doubled-rank", "sum has rank 2's partial twice", 2},
+      {{0, 1, 1, 3}, "doubled-rank", "sum has rank 1's partial twice and lacks rank 2's", 2},
+      {{0}, "not-reduced", "rank 0's partial alone", 0},
   };
-  for (const auto& [ranks, id, text] : cases) {
+  for (const auto& [ranks, id, text, culprit] : cases) {
     Rig rig(4);
     rig.engine.reduce_ranks = [ranks = ranks](const Node&) { return ranks; };
     const auto found = rig.Run();
     ASSERT_EQ(found.size(), 1u) << text << ": ranks with equal bits are one entry";
     EXPECT_EQ(found[0].cls, "collective");
+    EXPECT_EQ(found[0].rank, culprit);
     EXPECT_EQ(found[0].op, "out");
     EXPECT_EQ(found[0].tap, "L1.moe.out");
     EXPECT_EQ(found[0].signature.id, id);

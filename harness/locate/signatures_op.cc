@@ -149,6 +149,10 @@ std::optional<Signature> TailSignature(const OpCase& wrong, const Field& field) 
                    fmt::format("the error is minus their sum in {} of {} columns", n, n)};
 }
 
+void Blame(const OpCase& wrong, int rank) {
+  if (wrong.culprit != nullptr) *wrong.culprit = rank;
+}
+
 std::optional<Signature> ReduceSignature(const OpCase& wrong, const Field& field) {
   const judge::OpJudgement& j = *wrong.judgement;
   if (j.node->op != Op::kReduce) return std::nullopt;
@@ -159,9 +163,11 @@ std::optional<Signature> ReduceSignature(const OpCase& wrong, const Field& field
   for (size_t r = 0; r < p.ranks.size(); ++r) {
     const std::vector<double>& part = p.values[r].data;
     if (field.ExplainsAll([&](int64_t i) { return field.oracle(i) - part[i]; })) {
+      Blame(wrong, p.ranks[r]);
       return Signature{"missing-rank", fmt::format("sum lacks rank {}'s partial", p.ranks[r]), all};
     }
     if (field.ExplainsAll([&](int64_t i) { return field.oracle(i) + part[i]; })) {
+      Blame(wrong, p.ranks[r]);
       return Signature{"doubled-rank", fmt::format("sum has rank {}'s partial twice", p.ranks[r]),
                        all};
     }
@@ -177,6 +183,7 @@ std::optional<Signature> ReduceSignature(const OpCase& wrong, const Field& field
           })) {
         continue;
       }
+      Blame(wrong, p.ranks[r]);
       return Signature{"doubled-rank",
                        fmt::format("sum has rank {}'s partial twice and lacks rank {}'s",
                                    p.ranks[s], p.ranks[r]),

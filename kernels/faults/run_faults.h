@@ -47,7 +47,11 @@ struct K41Missing final : Interceptor {
       "collective",
       "moe model=k2-mini-int4-g32 layer=1 tp=4 tier=avx2 tokens=5 fault=K41/missing",
       "moe model=k2-mini-int4-g32 layer=1 tp=1 tier=avx2 tokens=5 fault=K41/missing",
-      {{"layer", "1"}, {"op", "\"out\""}, {"tap", "\"L1.moe.out\""}, {"class", "\"collective\""}},
+      {{"layer", "1"},
+       {"op", "\"out\""},
+       {"tap", "\"L1.moe.out\""},
+       {"class", "\"collective\""},
+       {"rank", "1"}},
       "missing-rank"};
 
   void BeforeReduce(ReduceCall& call) const override {
