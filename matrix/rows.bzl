@@ -7,7 +7,9 @@ a file changes.
 def _matrix_rows(ctx):
     rows = []
     for label in ctx.attr.files:
-        rows += json.decode(ctx.read(ctx.path(label)))["rows"]
+        for row in json.decode(ctx.read(ctx.path(label)))["rows"]:
+            row["file"] = label.name
+            rows.append(row)
     ctx.file("BUILD", "")
     ctx.file("rows.bzl", "ROWS = " + repr(rows) + "\n")
 

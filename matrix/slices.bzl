@@ -9,7 +9,7 @@ def matrix_slices():
     for row in ROWS:
         for model in row["cross"]["model"]:
             for tier in row["cross"].get("tier", [""]):
-                arguments = ["--row", row["name"], "--model", model]
+                arguments = ["--matrix", "matrix/" + row["file"], "--row", row["name"], "--model", model]
                 if tier:
                     arguments += ["--tier", tier]
                 native.sh_test(
@@ -18,7 +18,7 @@ def matrix_slices():
                     srcs = ["slice.sh"],
                     args = arguments,
                     data = [
-                        "default.json",
+                        row["file"],
                         "//goldens:checkpoints",
                         "//goldens:goldens",
                         "//goldens:quantised",
