@@ -83,7 +83,15 @@ CellRun RunIllegal(const CellSpec& spec, const shard::Refusal& refusal, const Ce
     result.reason = refusal.Message();
     return run;
   }
-  if (outcome.ending == abi::Ending::kFinished || outcome.ending == abi::Ending::kDirty) {
+  const bool answered =
+      outcome.ending == abi::Ending::kFinished || outcome.ending == abi::Ending::kDirty;
+  if (answered && outcome.trace.shards.empty() && spec.mode != Mode::kCollective) {
+    result.verdict = Verdict::kNotExecuted;
+    result.reason = fmt::format("the engine loaded nothing without a plan, and there is none: {}",
+                                refusal.Message());
+    return run;
+  }
+  if (answered) {
     result.verdict = Verdict::kFail;
     result.reason =
         fmt::format("the engine loaded what the plan says is illegal: {}", refusal.Message());

@@ -1,11 +1,8 @@
-// The data of a cell: token ids, generated weights, the inputs of its ops or of its scope.
+// The data of a cell: generated weights, the inputs of its ops or of its scope.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "harness/judge/judge.h"
@@ -17,60 +14,6 @@ namespace {
 using reference::Node;
 using reference::Op;
 using reference::Tensor;
-
-Result<std::vector<int64_t>> StepLengths(const std::string& text) {
-  auto tokens = ParseTokens(text);
-  if (!tokens) return tokens.error();
-  if (tokens->sequences != 1) {
-    return Error{fmt::format("tokens={}: batches of several sequences are not built yet; allowed "
-                             "are a count and prefill+decodes",
-                             text),
-                 ErrorKind::kUnsupported};
-  }
-  std::vector<int64_t> lengths{tokens->prefill};
-  lengths.insert(lengths.end(), static_cast<size_t>(tokens->decodes), 1);
-  return lengths;
-}
-
-Status MakeSteps(CellSpec* spec) {
-  const auto& config = spec->model->checkpoint->config();
-  const std::string prompt = spec->problem.Get("prompt");
-  std::vector<int32_t> ids;
-  std::vector<int64_t> lengths;
-  if (!prompt.empty()) {
-    auto read = ReadPrompt(prompt, *spec->model);
-    if (!read) return read.error();
-    ids = std::move(*read);
-    lengths = {static_cast<int64_t>(ids.size())};
-    if (spec->problem.Has("tokens")) {
-      auto stated = StepLengths(spec->problem.Get("tokens"));
-      if (!stated) return stated.error();
-      int64_t total = 0;
-      for (const int64_t length : *stated) total += length;
-      if (total != lengths[0]) {
-        return Error{fmt::format("tokens={} and prompt={}: the prompt has {} tokens",
-                                 spec->problem.Get("tokens"), prompt, lengths[0])};
-      }
-      lengths = std::move(*stated);
-    }
-  } else {
-    auto stated = StepLengths(spec->problem.Get("tokens"));
-    if (!stated) return stated.error();
-    lengths = std::move(*stated);
-    int64_t total = 0;
-    for (const int64_t length : lengths) total += length;
-    ids = FillTokens(spec->seed, total, config.vocab);
-  }
-  int64_t position = 0;
-  for (const int64_t length : lengths) {
-    reference::Step step;
-    step.first_position = position;
-    step.tokens.assign(ids.begin() + position, ids.begin() + position + length);
-    spec->steps.push_back(std::move(step));
-    position += length;
-  }
-  return Ok();
-}
 
 TapValue FromTensor(const Tensor& tensor, DType dtype) {
   TapValue value{dtype, tensor.shape, {}};
@@ -113,13 +56,21 @@ TapValue TakeColumns(const TapValue& whole, const std::vector<int64_t>& columns)
   return part;
 }
 
-// Every row goes to `expert` first, then to its successors.
-TapValue IdsThrough(int64_t expert, int64_t rows, int64_t top_k, int64_t experts) {
+// Rows take turns through these experts, top_k each row; fewer experts than that are made up by
+// their successors, so that one expert has every row.
+TapValue IdsThrough(std::set<int64_t> experts, int64_t rows, int64_t top_k, int64_t all) {
+  for (int64_t next = *experts.begin(); static_cast<int64_t>(experts.size()) < top_k;) {
+    experts.insert(next = (next + 1) % all);
+  }
+  const std::vector<int64_t> turns(experts.begin(), experts.end());
   TapValue ids{DType::kI32, {rows, top_k}, {}};
-  std::vector<int32_t> row;
-  for (int64_t i = 0; i < top_k; ++i) row.push_back(static_cast<int32_t>((expert + i) % experts));
-  std::sort(row.begin(), row.end());
+  size_t turn = 0;
   for (int64_t r = 0; r < rows; ++r) {
+    std::vector<int32_t> row;
+    for (int64_t i = 0; i < top_k; ++i) {
+      row.push_back(static_cast<int32_t>(turns[turn++ % turns.size()]));
+    }
+    std::sort(row.begin(), row.end());
     const auto* begin = reinterpret_cast<const std::byte*>(row.data());
     ids.bytes.insert(ids.bytes.end(), begin, begin + row.size() * sizeof(int32_t));
   }
@@ -164,7 +115,9 @@ class InputMaker {
   }
 
   Status ForcedRouting() {
-    if (spec_->problem.Get("routing") != "forced") return Ok();
+    const bool routes = std::any_of(spec_->nodes.begin(), spec_->nodes.end(),
+                                    [](const Node* node) { return node->op == Op::kRouterIds; });
+    if (spec_->problem.Get("routing") != "forced" || !routes) return Ok();
     if (spec_->steps.size() > 1 && spec_->fill != Fill::kReal) {
       return Error{"routing=forced with decodes needs fill=real", ErrorKind::kUnsupported};
     }
@@ -185,6 +138,15 @@ class InputMaker {
  private:
   int64_t Rows(int step) const {
     return static_cast<int64_t>(spec_->steps[static_cast<size_t>(step)].tokens.size());
+  }
+
+  // Whose ops of this layer are judged.
+  std::set<int64_t> ExpertsOf(int64_t layer) const {
+    std::set<int64_t> experts;
+    for (const Node* node : spec_->nodes) {
+      if (node->layer == layer && node->expert >= 0) experts.insert(node->expert);
+    }
+    return experts;
   }
 
   std::string ScopeInput() const {
@@ -237,7 +199,7 @@ class InputMaker {
           if (auto status = RealIds(tap); !status) return status;
         } else {
           spec_->given[{0, tap, -1}] =
-              IdsThrough(node.expert, Rows(0), config.top_k, config.experts);
+              IdsThrough(ExpertsOf(node.layer), Rows(0), config.top_k, config.experts);
         }
         continue;
       }
@@ -336,55 +298,7 @@ Result<int64_t> WholeColumns(const CellSpec& spec, const std::string& tap) {
   return static_cast<int64_t>(columns->size());
 }
 
-Result<std::vector<int32_t>> ReadPrompt(const std::string& prompt, const Model& model) {
-  namespace fs = std::filesystem;
-  std::vector<int32_t> ids;
-  const fs::path golden = fs::path(GoldensFolder()) / "goldens" / model.name / "golden.json";
-  const int64_t vocab = model.checkpoint->config().vocab;
-  nlohmann::json list;
-  std::string where = prompt;
-  if (std::ifstream file(golden); file && prompt.find('/') == std::string::npos) {
-    const auto parsed = nlohmann::json::parse(file, nullptr, false);
-    if (parsed.is_object() && parsed.contains("prompts") && parsed["prompts"].contains(prompt)) {
-      list = parsed["prompts"][prompt];
-      where = golden.string();
-    }
-  }
-  if (list.is_null()) {
-    std::ifstream file(prompt);
-    if (!file) {
-      return Error{fmt::format("prompt={}: neither a prompt of {}'s golden nor a file of ids",
-                               prompt, model.name)};
-    }
-    list = nlohmann::json::array();
-    for (std::string word; file >> word;) {
-      char* end = nullptr;
-      const long long id = std::strtoll(word.c_str(), &end, 10);
-      if (*end != '\0') {
-        return Error{fmt::format("prompt={}: token {} is not a number", prompt, list.size())};
-      }
-      list.push_back(id);
-    }
-  }
-  for (const auto& item : list) {
-    if (!item.is_number_integer() || item.get<int64_t>() < 0 || item.get<int64_t>() >= vocab) {
-      return Error{fmt::format("{}: token {} is {}; allowed are 0 to {}", where, ids.size(),
-                               item.dump(), vocab - 1)};
-    }
-    ids.push_back(item.get<int32_t>());
-  }
-  if (ids.empty()) return Error{fmt::format("prompt={}: no token ids in {}", prompt, where)};
-  return ids;
-}
-
 Status FillCell(CellSpec* spec) {
-  if (auto status = MakeSteps(spec); !status) return status;
-  if (spec->mode != Mode::kScope && spec->steps.size() > 1) {
-    return Error{
-        fmt::format("tokens={}: a decode needs a scope with keys and values (attn, layer, "
-                    "model)",
-                    spec->problem.Get("tokens"))};
-  }
   if (auto status = MakeWeights(spec); !status) return status;
   InputMaker maker(spec);
   Status made = Ok();

@@ -17,43 +17,98 @@ namespace {
 
 using Json = nlohmann::json;
 
+// A matrix that is larger than this is a slip in its file.
+constexpr size_t kMostCells = 1000000;
+
+// JSON in which no object has a key twice: the parser would keep the last and drop the others.
+Result<Json> ParseJson(const std::string& text, const std::string& path) {
+  std::vector<std::set<std::string>> open;
+  std::string twice;
+  const auto look = [&](int, Json::parse_event_t event, Json& value) {
+    if (event == Json::parse_event_t::object_start) open.emplace_back();
+    if (event == Json::parse_event_t::object_end) open.pop_back();
+    if (event == Json::parse_event_t::key && !open.back().insert(value.get<std::string>()).second) {
+      twice = value.get<std::string>();
+    }
+    return true;
+  };
+  try {
+    Json json = Json::parse(text, look);
+    if (!twice.empty()) return Error{fmt::format("{}: an object has {} twice", path, twice)};
+    return json;
+  } catch (const Json::exception& error) {
+    return Error{fmt::format("{}: not JSON: {}", path, error.what())};
+  }
+}
+
 Result<Json> ReadFile(const std::string& path) {
   std::ifstream file(path);
-  if (!file) return Error{fmt::format("{}: cannot be read", path)};
   std::stringstream text;
-  text << file.rdbuf();
-  Json json = Json::parse(text.str(), nullptr, false);
-  if (!json.is_object() || !json.contains("rows") || !json["rows"].is_array()) {
+  if (!file || !(text << file.rdbuf())) return Error{fmt::format("{}: cannot be read", path)};
+  auto json = ParseJson(text.str(), path);
+  if (!json) return json.error();
+  if (!json->is_object() || !json->contains("rows") || !(*json)["rows"].is_array() ||
+      (*json)["rows"].empty()) {
     return Error{fmt::format("{}: not a JSON object with a list of rows", path)};
   }
-  if (json.contains("skips") && !json["skips"].is_array()) {
+  for (const auto& [key, value] : json->items()) {
+    if (key != "about" && key != "rows" && key != "skips") {
+      return Error{fmt::format("{}: unknown key {}; allowed are about, rows, skips", path, key)};
+    }
+  }
+  if (json->contains("skips") && !(*json)["skips"].is_array()) {
     return Error{fmt::format("{}: skips must be a list", path)};
   }
   return json;
 }
 
-Result<MatrixRow> ReadRow(const Json& json, const std::string& where) {
+bool AreWords(const Json& json) {
+  return json.is_array() &&
+         std::all_of(json.begin(), json.end(), [](const Json& word) { return word.is_string(); });
+}
+
+// What is wrong with a row's own keys; empty if nothing is.
+std::string Complain(const Json& json) {
   static const std::set<std::string> kAllowed = {"name",    "kind",  "cross",
                                                  "kernels", "legal", "tags"};
-  if (!json.is_object()) return Error{where + ": a row must be an object"};
+  if (!json.is_object()) return "a row must be an object";
   for (const auto& [key, value] : json.items()) {
     if (!kAllowed.count(key)) {
-      return Error{
-          fmt::format("{}: unknown key {}; allowed are {}", where, key, fmt::join(kAllowed, ", "))};
+      return fmt::format("unknown key {}; allowed are {}", key, fmt::join(kAllowed, ", "));
     }
   }
   if (!json.contains("name") || !json["name"].is_string() || !json.contains("kind") ||
       !json["kind"].is_string() || !json.contains("cross") || !json["cross"].is_object() ||
       !json.contains("legal") || !json["legal"].is_number_integer()) {
-    return Error{where +
-                 ": a row needs name, kind, cross (an object of lists) and legal (a count)"};
+    return "a row needs name, kind, cross (an object of lists) and legal (a count)";
   }
+  if (json.contains("kernels") && json["kernels"] != "registry") {
+    return "kernels: allowed is \"registry\"";
+  }
+  if (json.contains("tags") && !AreWords(json["tags"])) return "tags must be a list of strings";
+  return "";
+}
+
+// One value of a key: a string without spaces, or a number.
+Result<std::string> ReadValue(const Json& json, const std::string& where) {
+  if (json.is_number()) return json.dump();
+  const std::string text = json.is_string() ? json.get<std::string>() : "";
+  if (text.empty() || text.find_first_of(" \t\r\n") != std::string::npos) {
+    return Error{fmt::format("{} is {}; allowed are numbers and strings without spaces", where,
+                             json.dump(-1, ' ', false, Json::error_handler_t::replace))};
+  }
+  return text;
+}
+
+Result<MatrixRow> ReadRow(const Json& json, const std::string& where) {
+  if (const std::string wrong = Complain(json); !wrong.empty()) return Error{where + ": " + wrong};
   MatrixRow row;
   row.name = json["name"];
   row.kind = json["kind"];
   row.legal = json["legal"];
-  row.registry = json.value("kernels", std::string()) == "registry";
+  row.registry = json.contains("kernels");
   if (json.contains("tags")) row.tags = json["tags"].get<std::vector<std::string>>();
+  size_t cells = 1;
   for (const KeyInfo& key : Keys()) {
     const auto found = json["cross"].find(std::string(key.name));
     if (found == json["cross"].end()) continue;
@@ -61,13 +116,23 @@ Result<MatrixRow> ReadRow(const Json& json, const std::string& where) {
       return Error{fmt::format("{}: {} must be a list of values", where, key.name)};
     }
     std::vector<std::string> values;
-    for (const Json& value : *found) {
-      values.push_back(value.is_string() ? value.get<std::string>() : value.dump());
+    for (const Json& item : *found) {
+      auto value = ReadValue(item, fmt::format("{}: a value of {}", where, key.name));
+      if (!value) return value.error();
+      values.push_back(std::move(*value));
+    }
+    cells *= values.size();
+    if (cells > kMostCells) {
+      return Error{fmt::format("{}: more than {} cells", where, kMostCells)};
     }
     row.cross.emplace_back(std::string(key.name), std::move(values));
   }
-  if (row.cross.size() != json["cross"].size()) {
-    return Error{fmt::format("{}: cross has a key that problem strings do not have", where)};
+  for (const auto& [key, values] : json["cross"].items()) {
+    const bool known = std::any_of(row.cross.begin(), row.cross.end(),
+                                   [&](const auto& item) { return item.first == key; });
+    if (!known) {
+      return Error{fmt::format("{}: cross has {}, which is no key of problem strings", where, key)};
+    }
   }
   return row;
 }
@@ -123,8 +188,13 @@ Result<std::vector<Skip>> ReadSkips(const std::string& path) {
   for (const Json& item : (*json)["skips"]) {
     const std::string where = fmt::format("{}: skip {}", path, skips.size());
     if (!item.is_object() || !item.contains("reason") || !item["reason"].is_string() ||
-        !item.contains("cells") || !item["cells"].is_array() || item["cells"].empty()) {
+        item["reason"] == "" || !item.contains("cells") || !item["cells"].is_array() ||
+        item["cells"].empty()) {
       return Error{where + ": needs cells (a list of key=value) and a reason"};
+    }
+    for (const auto& [key, value] : item.items()) {
+      if (key == "cells" || key == "reason") continue;
+      return Error{fmt::format("{}: unknown key {}; allowed are cells, reason", where, key)};
     }
     Skip skip{{}, item["reason"]};
     for (const Json& text : item["cells"]) {
@@ -149,6 +219,7 @@ Result<std::vector<MatrixRow>> ReadMatrix(const std::string& path) {
     if (!names.insert(row->name).second) {
       return Error{fmt::format("{}: two rows are named {}", path, row->name)};
     }
+    row->path = path;
     rows.push_back(std::move(*row));
   }
   return rows;
@@ -161,7 +232,8 @@ Result<std::vector<MatrixCell>> ExpandMatrix(const std::vector<MatrixRow>& rows,
   for (size_t index = 0; index < rows.size(); ++index) {
     for (const std::string& text : Cross(rows[index])) {
       const auto where = [&](const Error& error) {
-        return Error{fmt::format("row {}: {}: {}", rows[index].name, text, error.message),
+        return Error{fmt::format("{}: row {}: {}: {}", rows[index].path, rows[index].name, text,
+                                 error.message),
                      error.kind};
       };
       auto problem = ParseProblem(text);
@@ -184,8 +256,8 @@ std::string CheckLegal(const std::vector<MatrixRow>& rows, const std::vector<Mat
   for (const MatrixCell& cell : cells) legal[cell.row] += cell.legal ? 1 : 0;
   for (size_t i = 0; i < rows.size(); ++i) {
     if (legal[i] != rows[i].legal) {
-      return fmt::format("matrix row {} states {} legal cells, the planner finds {}", rows[i].name,
-                         rows[i].legal, legal[i]);
+      return fmt::format("{}: row {} states {} legal cells, the planner finds {}", rows[i].path,
+                         rows[i].name, rows[i].legal, legal[i]);
     }
   }
   return "";
@@ -210,12 +282,21 @@ Result<Filter> ParseFilter(const std::string& text) {
   for (std::string value; std::getline(values, value, ',');) {
     if (!value.empty()) filter.values.push_back(value);
   }
+  if (filter.values.empty()) {
+    return Error{fmt::format("{}: a filter is key=value[,value]", text)};
+  }
   return filter;
+}
+
+std::string ValueOf(const Problem& problem, std::string_view key) {
+  if (key == "kind") return problem.kind;
+  const std::string value = problem.Get(key);
+  return value.empty() && key == "attn_tp" ? problem.Get("tp") : value;
 }
 
 bool Matches(const Problem& problem, const std::vector<Filter>& filters) {
   return std::all_of(filters.begin(), filters.end(), [&](const Filter& filter) {
-    const std::string value = filter.key == "kind" ? problem.kind : problem.Get(filter.key);
+    const std::string value = ValueOf(problem, filter.key);
     const bool prefix = filter.key == "tier" || filter.key == "method";
     return std::any_of(filter.values.begin(), filter.values.end(), [&](const std::string& wanted) {
       return prefix ? value.starts_with(wanted) : value == wanted;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "harness/run/model.h"
@@ -18,6 +19,7 @@ struct MatrixRow {
   bool registry = false;
   int64_t legal = 0;  // how many of the row's cells the plan must call legal
   std::vector<std::string> tags;
+  std::string path;  // of the file that has it
 };
 
 struct MatrixCell {
@@ -53,6 +55,8 @@ std::string CheckLegal(const std::vector<MatrixRow>& rows, const std::vector<Mat
 
 // "key=value[,value]". Error: unknown key.
 Result<Filter> ParseFilter(const std::string& text);
+// What a filter looks at: the kind, or a key's value, which for attn_tp may be tp's.
+std::string ValueOf(const Problem& problem, std::string_view key);
 bool Matches(const Problem& problem, const std::vector<Filter>& filters);
 
 // Kernels of the registry that no cell names.

@@ -11,6 +11,7 @@
 #include "harness/judge/judge.h"
 #include "harness/locate/locate.h"
 #include "harness/run/layouts_bridge.h"
+#include "harness/run/measures.h"
 
 namespace assay::run {
 namespace {
@@ -124,152 +125,6 @@ judge::JudgeRequest RequestOf(const CellSpec& spec, const abi::Outcome& outcome)
   return request;
 }
 
-// The layer's residual input, all steps' rows one after the other.
-reference::Tensor ResidualInput(const CellSpec& spec) {
-  reference::Tensor input;
-  for (const auto& [key, value] : spec.given) {
-    if (key.tap.ends_with("router.ids") || key.tap.ends_with("router.weights")) continue;
-    const reference::Tensor part = judge::ToTensor(value);
-    if (input.shape.empty()) {
-      input = part;
-    } else {
-      input.shape[0] += part.shape[0];
-      input.data.insert(input.data.end(), part.data.begin(), part.data.end());
-    }
-  }
-  return input;
-}
-
-// The oracle's own chain under the contract, for accumulated error. Empty where the scope has no
-// chain of its own: single ops, and blocks whose inputs come in several steps.
-reference::Trace ChainOf(const CellSpec& spec) {
-  const bool layer = spec.scope == "layer", model = spec.scope == "model";
-  if (spec.mode != Mode::kScope || (!layer && !model && spec.steps.size() > 1)) return {};
-  reference::RunRequest request;
-  request.steps = spec.steps;
-  request.mla_absorbed = spec.facts.contract->mla_absorbed;
-  reference::Tensor input;
-  if (layer) {
-    input = ResidualInput(spec);
-    request.input = &input;
-    request.first_layer = spec.layer;
-  }
-  if (spec.layer >= 0) request.last_layer = spec.layer;
-  for (const auto& [key, value] : spec.given) {
-    const bool routing = key.tap.ends_with("router.ids") || key.tap.ends_with("router.weights");
-    if (key.step == 0 && (routing ? spec.steps.size() == 1 : !layer)) {
-      request.given[key.tap] = judge::ToTensor(value);
-    }
-  }
-  for (const Node* node : spec.nodes) {
-    // Experts' own taps have no fixed rows: routing may differ.
-    if (node->expert < 0) request.wanted.push_back(node->tap);
-  }
-  auto traced = spec.oracle->Run(request, *spec.facts.contract);
-  return traced ? std::move(*traced) : reference::Trace{};
-}
-
-// The worst rank and step of each op, and its accumulated error against the oracle's own chain.
-void AddOpRows(const CellSpec& spec, const abi::Outcome& outcome,
-               const std::vector<OpJudgement>& judgements, const reference::Trace& chain,
-               CellResult* result) {
-  std::map<std::string, OpRow> rows;
-  std::vector<std::string> order;
-  for (const OpJudgement& judged : judgements) {
-    if (!judged.judged) continue;
-    auto [at, added] = rows.try_emplace(judged.node->tap);
-    if (added) order.push_back(judged.node->tap);
-    OpRow& row = at->second;
-    if (!added && row.local.value_or(0) >= judged.max_ratio) continue;
-    row.tap =
-        judged.rank > 0 ? fmt::format("{}@r{}", judged.node->tap, judged.rank) : judged.node->tap;
-    row.step = judged.step;
-    row.local = judged.max_ratio;
-    row.cosine = judged.cosine;
-    row.rel_l2 = judged.rel_l2;
-  }
-  for (const std::string& tap : order) {
-    OpRow& row = rows[tap];
-    const Node* node = spec.oracle->FindNode(tap);
-    if (!chain.empty() && node != nullptr) {
-      const auto& step = chain[static_cast<size_t>(row.step)];
-      const auto found = step.find(tap);
-      auto joined = judge::JoinRanks(*spec.oracle, *node, outcome.trace, spec.parallel(), row.step);
-      if (found != step.end() && joined && joined->data.size() == found->second.data.size()) {
-        row.accumulated = judge::CompareWhole(found->second, *joined).rel_l2;
-      }
-    }
-    result->ops.push_back(row);
-  }
-}
-
-// What other harnesses gate on: shown beside ours, never decisive.
-void AddUsualGates(const reference::Tensor& oracle, const reference::Tensor& kernel,
-                   Metrics* metrics) {
-  constexpr double kAllclose = 1e-2;  // theirs, absolute and relative
-  double difference = 0, value = 0, squared_difference = 0, squared_value = 0, excess = 0;
-  for (size_t i = 0; i < oracle.data.size(); ++i) {
-    const double d = std::abs(kernel.data[i] - oracle.data[i]);
-    const double y = std::abs(oracle.data[i]);
-    difference += d;
-    value += y;
-    squared_difference += d * d;
-    squared_value += y * y;
-    excess = std::max(excess, d / (kAllclose + kAllclose * y));
-  }
-  if (value > 0) {
-    metrics->mean_ratio = difference / value;
-    metrics->nmse = squared_difference / squared_value;
-  }
-  metrics->allclose_excess = excess;
-}
-
-reference::Tensor AddCellMetrics(const CellSpec& spec, const abi::Outcome& outcome,
-                                 const std::vector<OpJudgement>& judgements,
-                                 const reference::Trace& chain, CellResult* result) {
-  Metrics& metrics = result->metrics;
-  const OpJudgement* worst = nullptr;
-  int64_t ambiguous = 0;
-  bool exact = !judgements.empty(), bitwise = !judgements.empty();
-  for (const OpJudgement& judged : judgements) {
-    if (!judged.judged) continue;
-    ambiguous += judged.ambiguous;
-    exact &= judged.mode == "exact" || judged.mode == "discrete";
-    bitwise &= judged.mode != "bounded";
-    if (worst == nullptr || judged.max_ratio > worst->max_ratio) worst = &judged;
-  }
-  result->mode = exact ? "exact" : bitwise ? "bitwise" : "bounded";
-  metrics.ambiguous = ambiguous;
-  if (worst == nullptr) {
-    result->mode = spec.mode == Mode::kLoad ? "bitwise" : "";
-    return {};
-  }
-  metrics.max_ratio = worst->max_ratio;
-  metrics.tolerance = worst->tolerance.Facts();
-  metrics.condition = worst->condition;
-  metrics.three_way = worst->three_way;
-  metrics.cosine = worst->cosine;
-  metrics.rel_l2 = worst->rel_l2;
-  metrics.max_abs = worst->max_abs;
-  const Node* last = spec.nodes.back();
-  const int step = static_cast<int>(spec.steps.size()) - 1;
-  auto joined = judge::JoinRanks(*spec.oracle, *last, outcome.trace, spec.parallel(), step);
-  if (!joined) return {};
-  if (!chain.empty()) {
-    const auto found = chain[static_cast<size_t>(step)].find(last->tap);
-    if (found != chain[static_cast<size_t>(step)].end() &&
-        found->second.data.size() == joined->data.size()) {
-      const Metrics whole = judge::CompareWhole(found->second, *joined);
-      metrics.cosine = whole.cosine;
-      metrics.rel_l2 = whole.rel_l2;
-      metrics.max_abs = whole.max_abs;
-      AddUsualGates(found->second, *joined, &metrics);
-      if (last->tap == "logits") judge::AddLogitMetrics(found->second, *joined, &metrics);
-    }
-  }
-  return std::move(*joined);
-}
-
 // Whether what ran is what the cell asked for; the reason if not.
 std::string Fallback(const CellSpec& spec, const Executed& executed) {
   const std::string tier = spec.problem.Get("tier");
@@ -281,6 +136,16 @@ std::string Fallback(const CellSpec& spec, const Executed& executed) {
   if (!kernel.empty() && executed.kernel != kernel && spec.mode != Mode::kLoad) {
     return fmt::format("asked for kernel {}, {} ran", kernel, executed.kernel);
   }
+  const std::string layout = spec.problem.Get("layout");
+  if (!layout.empty() && executed.layout != layout) {
+    return fmt::format("asked for layout {}, {} ran", layout,
+                       executed.layout.empty() ? "none that was recorded" : executed.layout);
+  }
+  const std::string act = spec.problem.Get("act");
+  if (!act.empty() && executed.act != act && spec.mode != Mode::kLoad) {
+    return fmt::format("asked for act {}, {} ran", act,
+                       executed.act.empty() ? "none that was recorded" : executed.act);
+  }
   return "";
 }
 
@@ -291,6 +156,51 @@ void ReadDirt(const abi::Outcome& outcome, CellResult* result) {
   divergence.cls = outcome.phase <= abi::Phase::kExport ? "loader" : "kernel";
   divergence.signature = {"buffer-rule-broken", "a rule about buffers was broken", outcome.message};
   result->divergences.push_back(divergence);
+}
+
+// Shards that can be compared. One under a tag that nobody here knows is not read back; one whose
+// size is not its own layout's is a finding.
+std::vector<ShardKey> Readable(const abi::Outcome& outcome, const std::vector<ShardKey>& expected,
+                               CellResult* result) {
+  std::vector<ShardKey> readable;
+  for (const ShardKey& key : expected) {
+    const auto found = outcome.trace.shards.find(key);
+    if (found == outcome.trace.shards.end()) {
+      readable.push_back(key);
+      continue;
+    }
+    if (!CanRead(key.component, found->second.layout)) continue;
+    const std::string wrong = WrongSize(key.component, found->second);
+    if (wrong.empty()) {
+      readable.push_back(key);
+      continue;
+    }
+    Divergence divergence;
+    divergence.cls = "layout";
+    divergence.tensor = key.component;
+    divergence.rank = key.rank;
+    divergence.signature = {"wrong-shape", "the shard's size is not its layout's", wrong};
+    result->divergences.push_back(std::move(divergence));
+  }
+  return readable;
+}
+
+// What the engine was asked for and did not give back: said beside a pass, which speaks of the
+// rest. Not of what it was given (forced routing), nor of experts: no token may have gone to them.
+std::string LeftOut(const CellSpec& spec, const std::vector<OpJudgement>& judgements, size_t shards,
+                    size_t compared) {
+  std::set<std::string> taps;
+  for (const OpJudgement& judged : judgements) {
+    const Node& node = *judged.node;
+    if (judged.judged || node.expert >= 0) continue;
+    if (spec.given.count({judged.step, node.tap, -1}) == 0) taps.insert(node.tap);
+  }
+  std::vector<std::string> parts;
+  if (!taps.empty()) {
+    parts.push_back(fmt::format("{} ops, the first {}", taps.size(), *taps.begin()));
+  }
+  if (compared < shards) parts.push_back(fmt::format("{} of {} shards", shards - compared, shards));
+  return parts.empty() ? "" : fmt::format("not given back: {}", fmt::join(parts, "; "));
 }
 
 std::string Sentence(const Divergence& divergence) {
@@ -339,7 +249,13 @@ void JudgeOutcome(const CellSpec& spec, const abi::Outcome& outcome,
     const auto found = spec.model->method_of.find(ParameterOf(component));
     return TagsFor(component, found == spec.model->method_of.end() ? "bf16" : found->second);
   };
-  auto shards = locate::CompareShards(*spec.oracle, outcome.trace, expected, request.degrees,
+  const std::vector<ShardKey> readable = Readable(outcome, expected, result);
+  if (!result->divergences.empty()) {
+    result->verdict = Verdict::kFail;
+    result->reason = Sentence(result->divergences.front());
+    return;
+  }
+  auto shards = locate::CompareShards(*spec.oracle, outcome.trace, readable, request.degrees,
                                       UnpackShard, tags);
   if (!judgements || !shards) {
     result->verdict = Verdict::kInfra;
@@ -378,7 +294,9 @@ void JudgeOutcome(const CellSpec& spec, const abi::Outcome& outcome,
   }
   const std::string mistrust = spec.mode == Mode::kLoad ? "" : judge::Mistrust(*judgements, output);
   result->verdict = mistrust.empty() ? Verdict::kPass : Verdict::kMistrusted;
-  result->reason = mistrust;
+  result->reason = !mistrust.empty() ? mistrust
+                                     : LeftOut(spec, *judgements, expected.size(),
+                                               static_cast<size_t>(shards->compared));
 }
 
 }  // namespace assay::run

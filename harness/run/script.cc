@@ -79,11 +79,12 @@ const TapValue* Given(const CellSpec& spec, const std::string& tap, int rank, in
   return nullptr;
 }
 
-// Rows of an expert's op: the tokens routed to it, as the given ids say.
+// Rows of an expert's op: the tokens routed to it, as the given ids say, or those of its input.
 int64_t RowsOf(const CellSpec& spec, const Node& node) {
   const auto all = static_cast<int64_t>(spec.steps[0].tokens.size());
   if (node.expert < 0) return all;
   const std::string ids = fmt::format("L{}.router.ids", node.layer);
+  if (std::find(node.inputs.begin(), node.inputs.end(), ids) == node.inputs.end()) return all;
   const auto found = spec.given.find({0, ids, -1});
   if (found == spec.given.end()) return all;
   const reference::Tensor tensor = judge::ToTensor(found->second);
@@ -184,7 +185,12 @@ Result<abi::Script> MakeScript(const CellSpec& spec, const shard::ModelPlan* pla
   script.memory_limit_bytes = limits.memory_bytes;
   script.load_layer = spec.layer;
   AddTensors(spec, components, &script);
-  if (plan == nullptr) return script;  // illegal: the engine is only asked to load
+  if (plan == nullptr) {
+    // Illegal: the engine is only asked to load, and what it made of that.
+    for (const shard::Component& component : components)
+      script.exports.push_back({component.name, 0});
+    return script;
+  }
   script.plan = plan->Print();
   for (const shard::ComponentPlan& component : plan->components) {
     for (int rank = 0; rank < spec.degrees.tp; ++rank) {

@@ -53,7 +53,10 @@ struct CellSpec {
 // First half, cheap: model, engine, tier, method, nodes, selection. No data is made.
 Result<std::unique_ptr<CellSpec>> ResolveCell(const Problem& problem, ModelStore* models);
 
-// Second half: token ids, inputs, generated weights.
+// Token ids and positions of each step; part of the first half.
+Status MakeSteps(CellSpec* spec);
+
+// Second half: inputs, generated weights.
 Status FillCell(CellSpec* spec);
 
 // Ids of a prompt: "t5" of the model's golden, or a file of ids.
