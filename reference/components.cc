@@ -30,7 +30,7 @@ std::vector<std::string> WeightStore::Components(int64_t layer) const {
     if (layer >= 0 && parameter.layer != layer) continue;
     if (!Present(parameter)) continue;
     if (parameter.has_weight) {
-      const auto decoder = Open(parameter);
+      const auto decoder = OpenHeaders(parameter);
       if (!decoder) continue;  // Check() has refused such a checkpoint
       for (const StoredPart& part : (*decoder)->parts()) {
         names.push_back(parameter.name + "." + part.suffix);
@@ -45,7 +45,7 @@ Result<std::string> WeightStore::SourceName(std::string_view component) const {
   const auto found = Find(component);
   if (!found) return found.error();
   if (found->suffix == "bias") return found->parameter->bias_source;
-  const auto decoder = Open(*found->parameter);
+  const auto decoder = OpenHeaders(*found->parameter);
   if (!decoder) return decoder.error();
   for (const StoredPart& part : (*decoder)->parts()) {
     if (part.suffix == found->suffix) return part.view->name;
@@ -61,7 +61,7 @@ Result<Slice> WeightStore::SliceAt(const Component& component, const Where& wher
     if (!bias) return bias.error();
     part = {"bias", *bias, "element", 1};
   } else {
-    const auto decoder = Open(parameter);
+    const auto decoder = OpenHeaders(parameter);
     if (!decoder) return decoder.error();
     for (const StoredPart& candidate : (*decoder)->parts()) {
       if (candidate.suffix == component.suffix) part = candidate;
@@ -120,7 +120,7 @@ Result<Slice> WeightStore::LegalSlice(const Component& component, const Where& w
   if (!slice || component.suffix == "bias") return slice;
   // The parts of one linear are legal together or not at all: words that can be cut are of no use
   // if the groups of their scales cannot.
-  const auto decoder = Open(*component.parameter);
+  const auto decoder = OpenHeaders(*component.parameter);
   if (!decoder) return decoder.error();
   for (const StoredPart& part : (*decoder)->parts()) {
     const auto other = SliceAt({component.parameter, part.suffix}, where);

@@ -316,5 +316,29 @@ TEST(Create, NothingIsDecodedBeforeItIsNeeded) {
   EXPECT_FALSE(finite());
 }
 
+// Hundreds of thousands of them in a large checkpoint: only those of the parameters in use are
+// read.
+TEST(Run, AStatedShapeIsReadWhereItsParameterIsUsed) {
+  const Opened base = OpenModel("k2-mini-int4-g32", "quantised");
+  Overlay source(*base.checkpoint);
+  const std::string name = "model.layers.2.mlp.experts.0.down_proj.weight_shape";
+  std::vector<std::byte> lie(2 * sizeof(int64_t));
+  source.changed.Put(name, DType::kI64, {2}, lie);
+  const auto oracle = Oracle::Create(base.config(), source);
+  ASSERT_TRUE(oracle.ok()) << oracle.error().message;
+  EXPECT_EQ((*oracle)->Components(), base.oracle->Components());
+  RunRequest request;
+  request.steps = {{kTokens, 0}};
+  request.last_layer = 1;
+  EXPECT_EQ(ErrorOf(**oracle, request), "");
+  request.last_layer = 2;
+  // Forced, so that expert 0 is in use.
+  Tensor ids;
+  ids.shape = {static_cast<int64_t>(kTokens.size()), base.config().top_k};
+  for (size_t i = 0; i < kTokens.size(); ++i) ids.data.insert(ids.data.end(), {0, 1});
+  request.given["L2.router.ids"] = ids;
+  EXPECT_NE(ErrorOf(**oracle, request).find(name + ": says [0, 0]"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace assay::reference

@@ -30,6 +30,17 @@ class SourceFinder : public PartFinder {
   std::string name_;
 };
 
+// The headers of a parameter's tensors. weight_shape says in the data what they say already; to
+// read it for every expert of a large checkpoint would take a page of the disk for each, so it is
+// read where the parameter is used.
+class HeaderFinder : public SourceFinder {
+ public:
+  using SourceFinder::SourceFinder;
+  const TensorView* Find(std::string_view suffix) const override {
+    return suffix == "weight_shape" ? nullptr : SourceFinder::Find(suffix);
+  }
+};
+
 // A rank's shard under Assay's names, seen as if it were a checkpoint of its own.
 class ShardFinder : public PartFinder {
  public:
@@ -75,8 +86,11 @@ const double* WeightRows::Row(int64_t local) {
     decoder_->Row(global, full_row_.data());
     from = full_row_.data();
   }
-  for (size_t k = 0; k < row_.size(); ++k) {
-    row_[k] = from[whole_ ? static_cast<int64_t>(k) : column_list_[k]];
+  if (whole_ || contiguous_) {
+    const int64_t first = whole_ || column_list_.empty() ? 0 : column_list_.front();
+    std::copy(from + first, from + first + columns_, row_.begin());
+  } else {
+    for (size_t k = 0; k < row_.size(); ++k) row_[k] = from[column_list_[k]];
   }
   if (decoder_->quantised() && dequant_ != DType::kF64) {
     for (double& value : row_) value = RoundTo(value, dequant_);
@@ -88,8 +102,16 @@ const double* WeightRows::Row(int64_t local) {
 }
 
 Result<std::shared_ptr<const Decoder>> WeightStore::Open(const Parameter& parameter) const {
-  auto opened = OpenDecoder(SourceFinder(source_, parameter.source), config_.quant,
-                            parameter.rows.extent, parameter.columns.extent);
+  return OpenParts(parameter, SourceFinder(source_, parameter.source));
+}
+
+Result<std::shared_ptr<const Decoder>> WeightStore::OpenHeaders(const Parameter& parameter) const {
+  return OpenParts(parameter, HeaderFinder(source_, parameter.source));
+}
+
+Result<std::shared_ptr<const Decoder>> WeightStore::OpenParts(const Parameter& parameter,
+                                                              const PartFinder& parts) const {
+  auto opened = OpenDecoder(parts, config_.quant, parameter.rows.extent, parameter.columns.extent);
   if (!opened) return opened.error();
   return std::shared_ptr<const Decoder>(std::move(*opened));
 }
@@ -112,7 +134,7 @@ bool WeightStore::Present(const Parameter& parameter) const {
 
 Status WeightStore::CheckParameter(const Parameter& parameter) const {
   if (parameter.has_weight) {
-    const auto decoder = Open(parameter);
+    const auto decoder = OpenHeaders(parameter);
     if (!decoder) return decoder.error();
     // A vector's values are read without a decoder's rows.
     if (parameter.vector && (*decoder)->parts().size() != 1) {
@@ -195,6 +217,9 @@ Result<WeightRows> WeightStore::Rows(const Parameter& parameter, const Where& wh
       rows.columns_ = static_cast<int64_t>(column_list->size());
       rows.row_list_ = std::move(*row_list);
       rows.column_list_ = std::move(*column_list);
+      rows.contiguous_ = std::adjacent_find(rows.column_list_.begin(), rows.column_list_.end(),
+                                            [](int64_t a, int64_t b) { return b != a + 1; }) ==
+                         rows.column_list_.end();
     }
   }
   rows.dequant_ = contract.dequant;

@@ -33,6 +33,7 @@ class WeightRows {
   std::shared_ptr<const std::vector<double>> decoded_;  // the whole matrix, if kept
   std::vector<std::unique_ptr<TensorView>> views_;      // of a foreign shard
   bool whole_ = true;                                   // local is global
+  bool contiguous_ = false;                             // the rank's columns stand side by side
   std::vector<int64_t> row_list_, column_list_;
   int64_t rows_ = 0, columns_ = 0;
   DType dequant_ = DType::kF64;
@@ -46,9 +47,9 @@ class WeightStore {
   WeightStore(const ModelConfig& config, const Graph& graph, const TensorSource& source)
       : config_(config), graph_(graph), source_(source) {}
 
-  // Every tensor that the graph needs is there with the shape that the config demands. A layer of
-  // which the source has no tensor at all is allowed: a cell may need one layer only; using it is
-  // an error then.
+  // Every tensor that the graph needs is there with the shape that the config demands, as far as
+  // headers tell: no data is read. A layer of which the source has no tensor at all is allowed: a
+  // cell may need one layer only; using it is an error then.
   Status Check();
 
   // The matrix of a parameter as `where` has it; from `shard` (components under Assay's names) if
@@ -70,7 +71,12 @@ class WeightStore {
   Result<std::string> SourceName(std::string_view component) const;
 
  private:
+  // For its values.
   Result<std::shared_ptr<const Decoder>> Open(const Parameter& parameter) const;
+  // For its parts and their shapes: no data is read, so all of a large checkpoint may be asked.
+  Result<std::shared_ptr<const Decoder>> OpenHeaders(const Parameter& parameter) const;
+  Result<std::shared_ptr<const Decoder>> OpenParts(const Parameter& parameter,
+                                                   const PartFinder& parts) const;
   Result<const TensorView*> Bias(const Parameter& parameter) const;
   Result<WeightRows> ShardRows(const Parameter& parameter, const Where& where, const Decoder& whole,
                                const TensorSource& shard) const;

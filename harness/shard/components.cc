@@ -80,14 +80,14 @@ constexpr std::array<std::string_view, 12> kForeign = {".qweight",
                                                        ".quant_bias"};
 
 Status ResolveLinear(const Spec& spec, const QuantConfig& quant, const TensorSource& source,
-                     std::vector<Listed>* out) {
+                     bool headers_only, std::vector<Listed>* out) {
   const TensorView* weight = source.Find(spec.source + ".weight");
   const TensorView* packed = source.Find(spec.source + ".weight_packed");
   if (weight != nullptr && packed != nullptr) {
     return Error{fmt::format("{}: stored twice, also as {}", Where(*weight), Where(*packed))};
   }
   if (packed != nullptr) {
-    if (Status s = ResolvePacked(spec, quant, source, out); !s) return s;
+    if (Status s = ResolvePacked(spec, quant, source, headers_only, out); !s) return s;
     return ResolveBias(spec, source, out);
   }
   for (std::string_view suffix : kForeign) {
@@ -164,8 +164,10 @@ Status CheckShape(const TensorView& tensor, const std::vector<int64_t>& expected
 }
 
 Status ResolveSpec(const Spec& spec, const QuantConfig& quant, const TensorSource& source,
-                   std::vector<Listed>* out) {
-  if (spec.storage == Storage::kLinear) return ResolveLinear(spec, quant, source, out);
+                   bool headers_only, std::vector<Listed>* out) {
+  if (spec.storage == Storage::kLinear) {
+    return ResolveLinear(spec, quant, source, headers_only, out);
+  }
   if (spec.optional && source.Find(spec.source) == nullptr) return Ok();
   const auto tensor = Need(source, spec.source, spec.name);
   if (!tensor) return tensor.error();
@@ -180,7 +182,8 @@ Result<std::vector<Listed>> ListAll(const ModelConfig& config, const TensorSourc
   std::vector<Listed> listed;
   const auto resolve = [&](const std::vector<Spec>& specs) -> Status {
     for (const Spec& spec : specs) {
-      if (Status s = ResolveSpec(spec, config.quant, source, &listed); !s) return s;
+      Status s = ResolveSpec(spec, config.quant, source, selection.headers_only, &listed);
+      if (!s) return s;
     }
     return Ok();
   };

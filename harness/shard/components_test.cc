@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <ostream>
+#include <span>
 
 #include "harness/shard/plan.h"
 #include "harness/shard/test_model.h"
@@ -99,6 +100,40 @@ TEST(ListComponents, GroupIsReadOffTheScaleWhereTheConfigStatesNone) {
   const auto listed = ListComponents(model.config, model.source, {.layer = 1, .attention = false});
   ASSERT_TRUE(listed.ok()) << listed.error().message;
   EXPECT_EQ((*listed)[3].group, Elements(64));
+}
+
+TEST(ListComponents, NoRoutedExpertsWhereNoneAreAskedFor) {
+  const TestModel model = MlaModel({});
+  const auto listed = ListComponents(model.config, model.source,
+                                     {.layer = 1, .attention = false, .routed_experts = false});
+  ASSERT_TRUE(listed.ok()) << listed.error().message;
+  EXPECT_EQ(NamesOf(*listed),
+            (std::vector<std::string>{"L1.post_norm.weight", "L1.router.logits.weight",
+                                      "L1.router.scores.bias", "L1.shared.gate.weight",
+                                      "L1.shared.up.weight", "L1.shared.down.weight"}));
+}
+
+TEST(ListComponents, StatedShapesAreReadOnlyWhereMoreThanHeadersIsAskedFor) {
+  TestModel model = MlaModel({});
+  PutShape(&model.source, "model.layers.1.mlp.experts.1.down_proj", 64, 248);
+  EXPECT_TRUE(ListComponents(model.config, model.source, {.headers_only = true}).ok());
+  EXPECT_TRUE(ListComponents(model.config, model.source, {.layer = 1, .experts = {0, 2}}).ok());
+  EXPECT_NE(ErrorOf(model).find("248 elements"), std::string::npos);
+}
+
+TEST(ListComponents, StatedShapesOf32BitsAreReadToo) {
+  TestModel model = MlaModel({});
+  for (const int32_t k : {256, 248}) {
+    const int32_t stated[2] = {64, k};
+    const auto bytes = std::as_bytes(std::span(stated));
+    model.source.Put("model.layers.1.mlp.experts.1.down_proj.weight_shape", DType::kI32, {2},
+                     {bytes.begin(), bytes.end()});
+    if (k == 256) {
+      EXPECT_TRUE(ListComponents(model.config, model.source, {}).ok());
+    } else {
+      EXPECT_NE(ErrorOf(model).find("248 elements"), std::string::npos);
+    }
+  }
 }
 
 TEST(ListComponents, DenseTypesPassThrough) {

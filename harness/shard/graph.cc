@@ -122,14 +122,16 @@ struct LayerSpecMaker {
            Cut::kColumns, "", bias);
   }
 
-  void Moe(std::vector<int64_t> selected) {
+  void Moe(const Selection& selection) {
+    std::vector<int64_t> selected = selection.experts;
     std::sort(selected.begin(), selected.end());
     specs.push_back({ours + "router.logits.weight", theirs + "mlp.gate.weight", Storage::kDense,
                      c.experts, c.hidden, Cut::kWhole, "", false, false});
     specs.push_back({ours + "router.scores.bias", theirs + "mlp.gate.e_score_correction_bias",
                      Storage::kVector, c.experts, 1, Cut::kWhole, "", false,
                      c.topk_method != "noaux_tc"});
-    for (int64_t expert = 0; expert < c.experts; ++expert) {
+    const int64_t end = selection.routed_experts ? c.experts : 0;
+    for (int64_t expert = 0; expert < end; ++expert) {
       if (!selected.empty() && !std::binary_search(selected.begin(), selected.end(), expert)) {
         continue;
       }
@@ -214,7 +216,7 @@ std::vector<Spec> LayerSpecs(const ModelConfig& config, const Widths& widths, in
   if (selection.mlp) {
     maker.Norm("post_norm", "post_attention_layernorm", config.hidden);
     if (config.is_moe(layer)) {
-      maker.Moe(selection.experts);
+      maker.Moe(selection);
     } else {
       maker.GatedMlp("mlp", "mlp", config.intermediate, config.mlp_bias);
     }

@@ -19,12 +19,12 @@ struct Listed {
 // The stored tensors of one parameter, weight before scale before bias, appended to `out`. What is
 // in the source decides how the parameter is stored. Errors as ListComponents'.
 Status ResolveSpec(const Spec& spec, const QuantConfig& quant, const TensorSource& source,
-                   std::vector<Listed>* out);
+                   bool headers_only, std::vector<Listed>* out);
 
 // compressed-tensors pack-quantized int4, symmetric: weight_packed, weight_scale, weight_shape.
 // packed.cc.
 Status ResolvePacked(const Spec& spec, const QuantConfig& quant, const TensorSource& source,
-                     std::vector<Listed>* out);
+                     bool headers_only, std::vector<Listed>* out);
 
 // "model.x.weight (model.safetensors)": a tensor as messages name it.
 std::string Where(const TensorView& tensor);

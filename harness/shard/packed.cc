@@ -2,7 +2,9 @@
 // weights of a row, the scale one value per group of a row (or one per row: channel).
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "harness/shard/listing.h"
@@ -68,14 +70,23 @@ Result<Tensors> FindTensors(const Spec& spec, const TensorSource& source) {
   return t;
 }
 
-// weight_shape = (N, K), which the packed width alone does not say.
-Status CheckStatedShape(const Spec& spec, const TensorView& shape) {
-  if (shape.dtype != DType::kI64) {
-    return Error{fmt::format("{}: stored as {}, must be I64", Where(shape), NameOf(shape.dtype))};
+// weight_shape = (N, K), which the packed width alone does not say. The library writes I64, some
+// producers I32.
+Status CheckStatedShape(const Spec& spec, const TensorView& shape, bool headers_only) {
+  if (shape.dtype != DType::kI64 && shape.dtype != DType::kI32) {
+    return Error{
+        fmt::format("{}: stored as {}, must be I64 or I32", Where(shape), NameOf(shape.dtype))};
   }
   if (Status s = CheckShape(shape, {2}, "element"); !s) return s;
+  if (headers_only) return Ok();
   int64_t stated[2];
-  std::memcpy(stated, shape.bytes.data(), sizeof stated);
+  if (shape.dtype == DType::kI64) {
+    std::memcpy(stated, shape.bytes.data(), sizeof stated);
+  } else {
+    int32_t narrow[2];
+    std::memcpy(narrow, shape.bytes.data(), sizeof narrow);
+    std::copy(std::begin(narrow), std::end(narrow), stated);
+  }
   const int64_t implied[2] = {spec.n, spec.k};
   for (int axis = 0; axis < 2; ++axis) {
     if (stated[axis] != implied[axis]) {
@@ -141,12 +152,12 @@ Cut ScaleCut(Cut weight, Elements group) {
 }  // namespace
 
 Status ResolvePacked(const Spec& spec, const QuantConfig& quant, const TensorSource& source,
-                     std::vector<Listed>* out) {
+                     bool headers_only, std::vector<Listed>* out) {
   const TensorView* packed = source.Find(spec.source + ".weight_packed");
   if (Status s = CheckVariant(spec, quant, source, *packed); !s) return s;
   const auto tensors = FindTensors(spec, source);
   if (!tensors) return tensors.error();
-  if (Status s = CheckStatedShape(spec, *tensors->shape); !s) return s;
+  if (Status s = CheckStatedShape(spec, *tensors->shape, headers_only); !s) return s;
   const int64_t words = (spec.k + kInt4Words.elements.count() - 1) / kInt4Words.elements.count();
   if (Status s = CheckShape(*packed, {spec.n, words}, "word"); !s) return s;
   const auto group = GroupOf(spec, quant, *tensors->scale);

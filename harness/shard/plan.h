@@ -91,8 +91,12 @@ struct ModelPlan {
 struct Selection {
   int64_t layer = -1;
   bool attention = true,
-       mlp = true;               // of a layer: attention block with its norm, MLP/MoE with its norm
+       mlp = true;  // of a layer: attention block with its norm, MLP/MoE with its norm
   std::vector<int64_t> experts = {};  // empty: all
+  bool routed_experts = true;         // false: none of them, whatever `experts` says
+  // Only names and headers are looked at. Otherwise a format's statements about shape that lie in
+  // the data are read too (weight_shape): a page of the disk for each expert's each matrix.
+  bool headers_only = false;
 };
 
 struct PlanResult {

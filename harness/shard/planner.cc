@@ -184,7 +184,9 @@ Result<PlanResult> PlanModel(const ModelConfig& config, const TensorSource& sour
   result.refusal = FirstRefusal(config, *listed, degrees);
   if (result.refusal) {
     // The whole model where it can be listed; a part of a checkpoint speaks for itself.
-    const auto whole = ListAll(config, source, Selection{});
+    Selection everything;
+    everything.headers_only = true;
+    const auto whole = ListAll(config, source, everything);
     result.refusal->attn_tp = degrees.attn_tp;
     result.refusal->largest_legal_tp =
         LargestLegalTp(config, whole ? *whole : *listed, degrees.attn_tp);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 
@@ -97,13 +98,20 @@ void CheckTensor(const ParameterSpec& spec, const TensorView& tensor) {
 
 void CheckWeightShape(const TensorView& tensor, int64_t n, int64_t k) {
   std::array<int64_t, 2> stored{};
-  if (tensor.dtype != DType::kI64 || tensor.shape != std::vector<int64_t>{2} ||
-      tensor.bytes.size() != sizeof stored) {
-    EngineError error(ASSAY_REFUSED, fmt::format("{}: allowed is I64 [2]", tensor.name));
+  std::array<int32_t, 2> narrow{};
+  const bool is_narrow = tensor.dtype == DType::kI32;
+  if ((tensor.dtype != DType::kI64 && !is_narrow) || tensor.shape != std::vector<int64_t>{2} ||
+      tensor.bytes.size() != (is_narrow ? sizeof narrow : sizeof stored)) {
+    EngineError error(ASSAY_REFUSED, fmt::format("{}: allowed is I64 [2] or I32 [2]", tensor.name));
     error.tensor = tensor.name;
     throw error;
   }
-  std::memcpy(stored.data(), tensor.bytes.data(), sizeof stored);
+  if (is_narrow) {
+    std::memcpy(narrow.data(), tensor.bytes.data(), sizeof narrow);
+    std::copy(narrow.begin(), narrow.end(), stored.begin());
+  } else {
+    std::memcpy(stored.data(), tensor.bytes.data(), sizeof stored);
+  }
   if (stored[0] != n) {
     Refuse(tensor.name, "n", {stored[0], "element"}, {n, "element"}, "the config says otherwise");
   }

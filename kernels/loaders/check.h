@@ -11,7 +11,7 @@ namespace assay::kernels {
 // takes 96 unpacked elements". Another floating type than the parameter's is unsupported.
 void CheckTensor(const ParameterSpec& spec, const TensorView& tensor);
 
-// compressed-tensors' weight_shape: int64 [2], the logical (N, K). Throws as CheckTensor.
+// compressed-tensors' weight_shape: int64 or int32 [2], the logical (N, K). Throws as CheckTensor.
 void CheckWeightShape(const TensorView& tensor, int64_t n, int64_t k);
 
 }  // namespace assay::kernels

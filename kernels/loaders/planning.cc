@@ -69,6 +69,7 @@ shard::Selection SelectionOf(const std::vector<ExpectedHere>& present, int64_t l
       selection.experts.push_back(expert);
     }
   }
+  selection.routed_experts = !selection.experts.empty();
   return selection;
 }
 

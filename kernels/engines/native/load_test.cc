@@ -190,6 +190,19 @@ TEST_F(Loading, AStatedShapeThatLiesIsRefused) {
   EXPECT_EQ(driver_.error().got, 97);
 }
 
+TEST_F(Loading, AStatedShapeOf32BitsIsReadToo) {
+  Open(1);
+  const std::string name = std::string(kGate0) + ".weight_shape";
+  TensorView view = *checkpoint_->Find(name);
+  view.dtype = DType::kI32;
+  for (const int32_t k : {96, 97}) {
+    const int32_t stated[2] = {256, k};
+    view.bytes = std::as_bytes(std::span(stated));
+    EXPECT_EQ(LoadChanged(name, &view), k == 96 ? ASSAY_OK : ASSAY_REFUSED);
+  }
+  EXPECT_EQ(driver_.error().got, 97);
+}
+
 TEST_F(Loading, TensorsThatNothingTakesAreRefusedOrKnown) {
   Open(1);
   const TensorView* norm = checkpoint_->Find("model.norm.weight");
