@@ -3,6 +3,7 @@
 // codes + 8; w = code · scale[n, k / g].
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "reference/methods/method.h"
@@ -28,11 +29,15 @@ class CtInt4 : public Decoder {
     std::vector<double> scales(static_cast<size_t>(groups_));
     DecodeFloats(*parts_[1].view, n * groups_, groups_, scales.data());
     const std::byte* row = parts_[0].view->bytes.data() + n * words_ * 4;
-    for (int64_t k = 0; k < columns_; ++k) {
+    for (int64_t first = 0; first < columns_; first += kPerWord) {
       uint32_t word;
-      std::memcpy(&word, row + 4 * (k / kPerWord), sizeof word);
-      const int code = static_cast<int>(word >> (4 * (k % kPerWord)) & 15u) - 8;
-      out[k] = code * scales[static_cast<size_t>(k / group_)];
+      std::memcpy(&word, row + 4 * (first / kPerWord), sizeof word);
+      const int64_t end = std::min(first + kPerWord, columns_);
+      for (int64_t k = first; k < end; ++k, word >>= 4) out[k] = static_cast<int>(word & 15u) - 8;
+    }
+    for (int64_t g = 0; g < groups_; ++g) {
+      const double scale = scales[static_cast<size_t>(g)];
+      for (int64_t k = g * group_; k < (g + 1) * group_; ++k) out[k] *= scale;
     }
   }
 

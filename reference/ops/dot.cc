@@ -18,9 +18,16 @@ double Dot(const double* a, const double* b, int64_t n) {
 }
 
 double DotAbs(const double* a, const double* b, int64_t n) {
-  double sum = 0;
-  for (int64_t k = 0; k < n; ++k) sum += std::fabs(a[k] * b[k]);
-  return sum;
+  double s0 = 0, s1 = 0, s2 = 0, s3 = 0;
+  int64_t k = 0;
+  for (; k + 4 <= n; k += 4) {
+    s0 += std::fabs(a[k] * b[k]);
+    s1 += std::fabs(a[k + 1] * b[k + 1]);
+    s2 += std::fabs(a[k + 2] * b[k + 2]);
+    s3 += std::fabs(a[k + 3] * b[k + 3]);
+  }
+  for (; k < n; ++k) s0 += std::fabs(a[k] * b[k]);
+  return (s0 + s1) + (s2 + s3);
 }
 
 Tensor Zeros(std::vector<int64_t> shape) {
