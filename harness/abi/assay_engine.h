@@ -111,7 +111,7 @@ typedef struct assay_host {
    */
   void* (*alloc)(void* context, uint64_t bytes, uint64_t alignment);
   void (*free)(void* context, void* pointer);
-  /* An intermediate tensor. `value->name` is the tap (interfaces.md §4), `value->rank` whose copy.
+  /* An intermediate tensor. `value->name` is the tap (taps.md), `value->rank` whose copy.
    * Copied before the call returns. A rank's tap holds that rank's part: its columns for a
    * column-parallel op, its own partial sum for a row-parallel one. Rows of an expert's taps are
    * the tokens routed to it, ascending. Types: F32, BF16, F16, F64; ids I32. */
