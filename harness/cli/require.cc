@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <sstream>
 
-#include "harness/run/problem.h"
+#include "harness/run/matrix.h"
 
 namespace assay::cli {
 namespace {
@@ -13,7 +13,7 @@ namespace {
 bool Asks(const run::Problem& problem, const Requirement& requirement) {
   return std::all_of(requirement.begin(), requirement.end(), [&](const auto& item) {
     if (item.first == "how") return true;
-    const std::string value = item.first == "kind" ? problem.kind : problem.Get(item.first);
+    const std::string value = run::ValueOf(problem, item.first);
     const bool prefix = item.first == "tier" || item.first == "method";
     return prefix ? value.starts_with(item.second) : value == item.second;
   });
@@ -60,7 +60,9 @@ Result<Requirement> ParseRequirement(std::string_view text) {
                       "or how",
                       text)};
     }
-    requirement[key] = item.substr(equals + 1);
+    if (!requirement.emplace(key, item.substr(equals + 1)).second) {
+      return Error{fmt::format("--require {}: {} is given twice", text, key)};
+    }
   }
   if (requirement.empty()) return Error{"--require: nothing is required"};
   return requirement;

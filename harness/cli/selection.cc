@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <set>
 
 #include "harness/run/cell.h"
 
@@ -34,6 +35,10 @@ Result<Selection> SelectProblem(const std::string& text, const std::string& engi
   // wrong with the string itself is bad usage.
   auto resolved = run::ResolveProblem(*problem, models);
   if (!resolved && resolved.error().kind == ErrorKind::kBadInput) return resolved.error();
+  if (resolved) {
+    auto legal = run::IsLegal(*resolved, models);
+    if (!legal && legal.error().kind == ErrorKind::kBadInput) return legal.error();
+  }
   selection.problems.push_back(resolved ? *resolved : *problem);
   return selection;
 }
@@ -66,12 +71,15 @@ Result<Selection> Select(const std::vector<std::string>& words, const std::strin
   if (const std::string wrong = run::CheckLegal(selection.rows, *cells); !wrong.empty()) {
     return Error{wrong};
   }
+  std::set<std::string> known;
   for (run::MatrixCell& cell : *cells) {
-    if (!engine.empty()) {
+    if (!engine.empty() && engine != cell.problem.Get("engine")) {
       cell.problem.keys["engine"] = engine;
       cell.problem.keys.erase("kernel");
     }
     if (!run::Matches(cell.problem, filters)) continue;
+    // Cells that differed in another engine's kernel alone have become one.
+    if (!known.insert(run::PrintCanonical(cell.problem)).second) continue;
     const auto skip = std::find_if(skips->begin(), skips->end(), [&](const run::Skip& candidate) {
       return run::Matches(cell.problem, candidate.filters);
     });
