@@ -224,6 +224,24 @@ TEST(Binary, JsonIsAllThereIsOnStandardOutput) {
   EXPECT_EQ(score["rows"].size(), 1u);
 }
 
+// What the host lacks is neither missed nor an alarm.
+TEST(Binary, AScoreSpeaksOfWhatWasExecuted) {
+  const auto score = [](const char* kind, int code) {
+    const Ran ran = Invoke({"mutate", "--kind", kind, "--json"}, {{"ASSAY_FAKE_TIERS", "scalar"}});
+    EXPECT_EQ(ran.code, code) << ran.error;
+    return Json::parse(ran.out, nullptr, false);
+  };
+  const Json none = score("K41", 125);  // avx2 both
+  EXPECT_EQ(none["mutants"], 1);
+  EXPECT_EQ(none["visible"], 0);
+  EXPECT_EQ(none["clean_cells"], 0);
+  EXPECT_EQ(none["false_alarms"], 0);
+  const Json blind = score("K21", 125);  // scalar where it cannot show
+  EXPECT_EQ(blind["visible"], 0);
+  EXPECT_EQ(blind["clean_cells"], 1);
+  EXPECT_EQ(blind["false_alarms"], 0);
+}
+
 TEST(Binary, ShardsPartitionTheSelection) {
   const std::string matrix = Write("one.json", kOneModel);
   std::multiset<std::string> joined;
@@ -242,7 +260,7 @@ TEST(Binary, ShardsPartitionTheSelection) {
 }
 
 TEST(Binary, AResumedRunEndsAsAWholeOne) {
-  const std::string matrix = Write("one.json", kOneModel), dir = Temporary("torn");
+  const std::string matrix = Write("a b.json", kOneModel), dir = Temporary("torn");
   fs::remove_all(dir);
   ASSERT_EQ(Invoke({"run", "--matrix", matrix, "--shard", "1/1", "--out", dir}).code, 0);
   const auto whole = Problems(dir);

@@ -40,6 +40,8 @@ const UsualGate kUsualGates[] = {
 struct Row {
   const Fault* fault = nullptr;
   CellResult shown, blind;
+  // What this host cannot execute is neither visible nor missed, neither clean nor an alarm.
+  bool visible = false, clean = false;
   bool detected = false, located = false, false_alarm = false;
   std::map<std::string, bool> fields;  // of `first`: right or not
 };
@@ -53,13 +55,16 @@ Json FirstOf(const Fault& fault) {
 }
 
 void Score(Row* row) {
+  row->visible = row->shown.verdict != Verdict::kNotExecuted;
+  row->clean = row->blind.verdict != Verdict::kNotExecuted;
   row->detected = row->shown.verdict == Verdict::kFail;
-  row->false_alarm = row->blind.verdict != Verdict::kPass;
+  row->false_alarm = row->clean && row->blind.verdict != Verdict::kPass;
   const Json cell = Json::parse(ToJson(row->shown), nullptr, false);
   const Json none = Json::object();
   const bool has =
       cell.is_object() && cell["divergences"].is_array() && !cell["divergences"].empty();
   const Json& got = has ? cell["divergences"][0] : none;
+  if (!row->visible) return;
   row->located = row->detected;
   const Json first = FirstOf(*row->fault);
   for (const auto& [name, value] : first.items()) {
@@ -109,7 +114,7 @@ Result<std::vector<Row>> RunFaults(const std::vector<const Fault*>& faults) {
   std::vector<Row> rows;
   std::vector<run::Problem> problems;
   for (const Fault* fault : faults) {
-    rows.push_back({fault, {}, {}, false, false, false, {}});
+    rows.emplace_back().fault = fault;
     for (const std::string_view text : {fault->problem, fault->blind}) {
       auto problem = run::ParseProblem(text);
       if (!problem) return problem.error();
@@ -128,6 +133,10 @@ Result<std::vector<Row>> RunFaults(const std::vector<const Fault*>& faults) {
   }
   for (Row& row : rows) Score(&row);
   return rows;
+}
+
+int64_t Count(const std::vector<Row>& rows, bool (*is)(const Row& row)) {
+  return std::count_if(rows.begin(), rows.end(), is);
 }
 
 // Coordinates by the names of the score; a group is the index in unit group.
@@ -190,13 +199,13 @@ Json ScoreJson(const std::vector<Row>& rows) {
   const Json median = seconds.empty() ? Json(nullptr) : Json(seconds[seconds.size() / 2]);
   const Json most = seconds.empty() ? Json(nullptr) : Json(seconds.back());
   return {{"mutants", rows.size()},
-          {"visible", rows.size()},
+          {"visible", Count(rows, [](const Row& row) { return row.visible; })},
           {"detected", detected},
           {"located", located},
           {"coordinates", Coordinates(rows)},
           {"class", CountField(rows, "class")},
           {"signature", CountField(rows, "signature")},
-          {"clean_cells", rows.size()},
+          {"clean_cells", Count(rows, [](const Row& row) { return row.clean; })},
           {"false_alarms", alarms},
           {"seconds", {{"median", median}, {"max", most}}},
           {"usual_gates", gates},
@@ -205,6 +214,11 @@ Json ScoreJson(const std::vector<Row>& rows) {
 
 void PrintTable(const std::vector<Row>& rows) {
   for (const Row& row : rows) {
+    if (!row.visible) {
+      std::puts(
+          fmt::format("{:<18} not executed here: {}", row.fault->name, row.shown.reason).c_str());
+      continue;
+    }
     std::puts(fmt::format("{:<18} {:<10} {:<12} where it cannot show: {}", row.fault->name,
                           row.detected ? "found" : "MISSED", row.located ? "located" : "MISPLACED",
                           NameOf(row.blind.verdict))
@@ -215,12 +229,11 @@ void PrintTable(const std::vector<Row>& rows) {
     }
     if (row.false_alarm) std::puts(fmt::format("    {}", row.blind.reason).c_str());
   }
-  const auto located =
-      std::count_if(rows.begin(), rows.end(), [](const Row& r) { return r.located; });
-  const auto alarms =
-      std::count_if(rows.begin(), rows.end(), [](const Row& r) { return r.false_alarm; });
-  std::puts(fmt::format("{} of {} faults located, {} false alarms", located, rows.size(), alarms)
-                .c_str());
+  const int64_t visible = Count(rows, [](const Row& row) { return row.visible; });
+  const int64_t located = Count(rows, [](const Row& row) { return row.located; });
+  const int64_t alarms = Count(rows, [](const Row& row) { return row.false_alarm; });
+  std::puts(
+      fmt::format("{} of {} faults located, {} false alarms", located, visible, alarms).c_str());
 }
 
 }  // namespace
@@ -249,9 +262,12 @@ int Mutate(int argc, char** argv) {
   } else {
     PrintTable(*rows);
   }
-  const bool red = std::any_of(rows->begin(), rows->end(),
-                               [](const Row& row) { return !row.located || row.false_alarm; });
-  return red ? 1 : 0;
+  const bool red = std::any_of(rows->begin(), rows->end(), [](const Row& row) {
+    return (row.visible && !row.located) || row.false_alarm;
+  });
+  constexpr int kNothingExecuted = 125;
+  const bool none = Count(*rows, [](const Row& row) { return row.visible; }) == 0;
+  return red ? 1 : none ? kNothingExecuted : 0;
 }
 
 }  // namespace assay::cli

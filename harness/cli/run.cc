@@ -114,7 +114,8 @@ void TakeRecorded(const std::string& selection, RunOptions* options) {
                          : word == "--shard"  ? &options->shard
                                               : nullptr;
     if (value != nullptr) {
-      words >> *value;
+      words >> word;
+      *value = PathFromRecord(word);
     } else {
       options->words.push_back(word);
     }

@@ -45,6 +45,28 @@ Result<Selection> SelectProblem(const std::string& text, const std::string& engi
 
 }  // namespace
 
+std::string RecordedPath(const std::string& path) {
+  std::string text;
+  for (const char c : path) {
+    const bool plain = static_cast<unsigned char>(c) > ' ' && c != '%';
+    text += plain ? std::string(1, c) : fmt::format("%{:02X}", static_cast<unsigned char>(c));
+  }
+  return text;
+}
+
+std::string PathFromRecord(const std::string& text) {
+  std::string path;
+  for (size_t i = 0; i < text.size(); ++i) {
+    unsigned byte = 0;
+    const char* digits = text.data() + i + 1;
+    const bool encoded = text[i] == '%' && i + 2 < text.size() &&
+                         std::from_chars(digits, digits + 2, byte, 16).ptr == digits + 2;
+    path += encoded ? static_cast<char>(byte) : text[i];
+    if (encoded) i += 2;
+  }
+  return path;
+}
+
 Result<Selection> Select(const std::vector<std::string>& words, const std::string& matrix,
                          const std::string& engine, run::ModelStore* models) {
   if (!words.empty() && IsKind(words[0].substr(0, words[0].find(' ')))) {
@@ -92,8 +114,8 @@ Result<Selection> Select(const std::vector<std::string>& words, const std::strin
   }
   selection.whole_matrix = filters.empty();
   selection.text = fmt::format("{}", fmt::join(words, " "));
-  if (!matrix.empty()) selection.text += " --matrix " + matrix;
-  if (!engine.empty()) selection.text += " --engine " + engine;
+  if (!matrix.empty()) selection.text += " --matrix " + RecordedPath(matrix);
+  if (!engine.empty()) selection.text += " --engine " + RecordedPath(engine);
   if (selection.problems.empty() && selection.skipped.empty()) {
     return Error{
         fmt::format("no cell of the matrix has {}; ./assay list shows all", fmt::join(words, " "))};

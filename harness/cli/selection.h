@@ -24,6 +24,10 @@ struct Selection {
 Result<Selection> Select(const std::vector<std::string>& words, const std::string& matrix,
                          const std::string& engine, run::ModelStore* models);
 
+// A path as one word of Selection::text (percent-encoded), and back.
+std::string RecordedPath(const std::string& path);
+std::string PathFromRecord(const std::string& text);
+
 // Keeps every n-th cell, from the i-th on: "i/n", 1 ≤ i ≤ n.
 Status KeepShard(const std::string& shard, Selection* selection);
 

@@ -140,6 +140,14 @@ TEST(Selection, SkippedCellsAreKeptApart) {
   EXPECT_EQ(reported, 1u);
 }
 
+TEST(Selection, PathsAreRecordedAsOneWord) {
+  for (const char* path : {"a/b.json", "a b/c%20d\t.json", "%", "%4", "100%25", "\xc3\xa9.so"}) {
+    const std::string text = RecordedPath(path);
+    EXPECT_EQ(text.find_first_of(" \t\n"), std::string::npos) << text;
+    EXPECT_EQ(PathFromRecord(text), path);
+  }
+}
+
 TEST(Selection, ShardsPartition) {
   const std::set<std::string> whole = Printed(Of({"kind=load,moe"}));
   std::set<std::string> joined;
