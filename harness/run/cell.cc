@@ -10,6 +10,7 @@
 
 #include "harness/run/layouts_bridge.h"
 #include "harness/run/outcome.h"
+#include "harness/shard/executor.h"
 
 namespace assay::run {
 namespace {
@@ -43,8 +44,9 @@ std::string HashOf(const CellSpec& spec, const std::vector<shard::Component>& co
   return spec.model->checkpoint->ContentHash({names.begin(), names.end()});
 }
 
-// What a collective cell needs of the model: nothing but its shape.
-Result<shard::PlanResult> PlanOf(const CellSpec& spec) {
+// What a collective cell needs of the model: nothing but its shape. Legality is a question to the
+// headers alone; what is then loaded is checked in full.
+Result<shard::PlanResult> PlanOf(const CellSpec& spec, bool headers_only) {
   if (spec.mode == Mode::kCollective) {
     shard::PlanResult empty;
     if (spec.degrees.tp % spec.degrees.attention() == 0) {
@@ -59,8 +61,9 @@ Result<shard::PlanResult> PlanOf(const CellSpec& spec) {
     }
     return empty;
   }
-  return shard::PlanModel(spec.model->checkpoint->config(), *spec.weights, spec.degrees,
-                          spec.selection);
+  shard::Selection selection = spec.selection;
+  selection.headers_only = headers_only;
+  return shard::PlanModel(spec.model->checkpoint->config(), *spec.weights, spec.degrees, selection);
 }
 
 Result<std::vector<shard::Component>> ComponentsOf(const CellSpec& spec) {
@@ -107,10 +110,34 @@ CellRun RunIllegal(const CellSpec& spec, const shard::Refusal& refusal, const Ce
   return run;
 }
 
+// The shards of all ranks lie in the engine, in the file that brings them here, and here.
+constexpr int64_t kHeldAtOnce = 3;
+
+// Says beforehand what cannot be held, instead of driving the machine out of memory.
+Status CheckMemory(const shard::ModelPlan& plan, const CellLimits& limits) {
+  int64_t bytes = 0;
+  for (const shard::ComponentPlan& component : plan.components) {
+    for (int rank = 0; rank < plan.degrees.tp; ++rank) {
+      const shard::ShardShape shape = shard::ShapeOf(component, rank);
+      bytes += shape.rows * shape.columns * SizeOf(component.component.dtype).count();
+    }
+  }
+  if (limits.memory_bytes <= 0 || bytes <= limits.memory_bytes / kHeldAtOnce) return Ok();
+  const auto gib = [](int64_t count) { return static_cast<double>(count) / (1 << 30); };
+  return Error{
+      fmt::format("needs {:.0f} GiB, allowed are {:.0f}: name a layer=, op= or expert= "
+                  "(the ranks would load {:.1f} GiB, held {} times while compared)",
+                  gib(bytes) * kHeldAtOnce, gib(limits.memory_bytes), gib(bytes), kHeldAtOnce),
+      ErrorKind::kEnvironment};
+}
+
 CellRun RunLegal(CellSpec* spec, const CellLimits& limits, CellRun run) {
   if (auto status = FillCell(spec); !status) return Ended(std::move(run), status.error());
-  auto planned = PlanOf(*spec);
+  auto planned = PlanOf(*spec, false);
   if (!planned) return Ended(std::move(run), planned.error());
+  if (auto status = CheckMemory(*planned->plan, limits); !status) {
+    return Ended(std::move(run), status.error());
+  }
   auto components = ComponentsOf(*spec);
   if (!components) return Ended(std::move(run), components.error());
   auto script = MakeScript(*spec, &*planned->plan, *components, limits);
@@ -140,7 +167,7 @@ CellRun ExecuteCell(const Problem& problem, ModelStore* models, const CellLimits
     run = Ended(std::move(run), spec.error());
   } else {
     run.result.problem = PrintCanonical((*spec)->problem);
-    auto planned = PlanOf(**spec);
+    auto planned = PlanOf(**spec, true);
     if (!planned) {
       run = Ended(std::move(run), planned.error());
     } else if (planned->refusal) {
@@ -156,7 +183,7 @@ CellRun ExecuteCell(const Problem& problem, ModelStore* models, const CellLimits
 Result<bool> IsLegal(const Problem& problem, ModelStore* models) {
   auto spec = ResolveCell(problem, models);
   if (!spec) return spec.error();
-  auto planned = PlanOf(**spec);
+  auto planned = PlanOf(**spec, true);
   if (!planned) return planned.error();
   return planned->plan.has_value();
 }

@@ -108,14 +108,17 @@ double WeightValue(Fill fill, Role role, int64_t seed, uint64_t hash, int64_t in
   }
 }
 
-class Synthetic : public TensorSource {
+class Synthetic : public SyntheticSource {
  public:
   Synthetic(const TensorSource& base, const std::vector<std::string>& names, Fill fill,
             int64_t seed)
-      : base_(base) {
+      : base_(base), fill_(fill), seed_(seed) {
+    Synthetic::Generate(names);
+  }
+  void Generate(const std::vector<std::string>& names) override {
     for (const std::string& name : names) {
-      const TensorView* view = base.Find(name);
-      if (view != nullptr) Make(*view, fill, seed);
+      const TensorView* view = base_.Find(name);
+      if (view != nullptr) Make(*view, fill_, seed_);
     }
   }
   const TensorView* Find(std::string_view name) const override {
@@ -167,6 +170,8 @@ class Synthetic : public TensorSource {
   }
 
   const TensorSource& base_;
+  const Fill fill_;
+  const int64_t seed_;
   MemorySource made_;
 };
 
@@ -242,9 +247,9 @@ std::vector<int32_t> FillTokens(int64_t seed, int64_t count, int64_t vocab) {
 
 bool GeneratesWeights(Fill fill) { return fill == Fill::kExact || fill == Fill::kExtreme; }
 
-std::unique_ptr<TensorSource> SyntheticWeights(const TensorSource& base,
-                                               const std::vector<std::string>& names, Fill fill,
-                                               int64_t seed) {
+std::unique_ptr<SyntheticSource> SyntheticWeights(const TensorSource& base,
+                                                  const std::vector<std::string>& names, Fill fill,
+                                                  int64_t seed) {
   return std::make_unique<Synthetic>(base, names, fill, seed);
 }
 

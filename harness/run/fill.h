@@ -43,12 +43,19 @@ std::vector<int32_t> FillTokens(int64_t seed, int64_t count, int64_t vocab);
 // Whether this fill replaces the checkpoint's weights.
 bool GeneratesWeights(Fill fill);
 
+// A source of which some tensors are generated.
+class SyntheticSource : public TensorSource {
+ public:
+  // Replaces more of them. Names that the base does not have are left out.
+  virtual void Generate(const std::vector<std::string>& names) = 0;
+};
+
 // `base` with the named tensors replaced by generated ones of the same types and shapes; the others
 // are base's own. Norm weights are near one, scales powers of two (exact) or far apart (extreme);
 // weight_shape is copied. `base` must outlive the result.
-std::unique_ptr<TensorSource> SyntheticWeights(const TensorSource& base,
-                                               const std::vector<std::string>& names, Fill fill,
-                                               int64_t seed);
+std::unique_ptr<SyntheticSource> SyntheticWeights(const TensorSource& base,
+                                                  const std::vector<std::string>& names, Fill fill,
+                                                  int64_t seed);
 
 // The bf16 nearest to a value (ties to even), as bits.
 uint16_t ToBf16(double value);

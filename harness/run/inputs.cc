@@ -121,7 +121,11 @@ class InputMaker {
     if (spec_->steps.size() > 1 && spec_->fill != Fill::kReal) {
       return Error{"routing=forced with decodes needs fill=real", ErrorKind::kUnsupported};
     }
-    auto traced = ChainOf({});
+    std::vector<std::string> wanted;
+    for (const Node* node : spec_->nodes) {
+      if (node->op == Op::kRouterIds || node->op == Op::kRouterWeights) wanted.push_back(node->tap);
+    }
+    auto traced = ChainOf(std::move(wanted));
     if (!traced) return traced.error();
     for (size_t step = 0; step < traced->size(); ++step) {
       for (const Node* node : spec_->nodes) {
@@ -159,6 +163,15 @@ class InputMaker {
     return "";
   }
 
+  // What the cell takes from the oracle's own chain.
+  std::vector<std::string> RealTaps() const {
+    if (spec_->mode == Mode::kScope) return {ScopeInput()};
+    std::set<std::string> taps;
+    for (const Node* node : spec_->nodes) taps.insert(node->inputs.begin(), node->inputs.end());
+    taps.erase("tokens");
+    return {taps.begin(), taps.end()};
+  }
+
   // The oracle's own chain, once, with what is given so far.
   Result<reference::Trace> ChainOf(std::vector<std::string> wanted) {
     reference::RunRequest request;
@@ -177,7 +190,7 @@ class InputMaker {
                             step == 0 ? tap : fmt::format("{}#{}", tap, step), Rows(step), columns);
     }
     if (real_.empty()) {
-      auto traced = ChainOf({});
+      auto traced = ChainOf(RealTaps());
       if (!traced) return traced.error();
       real_ = std::move(*traced);
     }
@@ -240,15 +253,41 @@ class InputMaker {
   reference::Trace real_;
 };
 
+// A model whose experts of one layer are larger than this is loaded with the routed ones only.
+constexpr int64_t kLoadAllExpertsBelow = int64_t{256} << 20;
+// Of a layer as a whole, roundings before the router may put the next in line into its choice.
+constexpr int64_t kNextInLine = 2;
+
+bool PicksExperts(const CellSpec& spec) {
+  if (spec.layer < 0 || !spec.selection.experts.empty()) return false;
+  if (spec.mode != Mode::kScope || (spec.scope != "moe" && spec.scope != "layer")) return false;
+  int64_t bytes = 0;
+  const std::string prefix = fmt::format("L{}.moe.e", spec.layer);
+  for (const shard::Component& component : spec.model->components) {
+    if (!component.name.starts_with(prefix)) continue;
+    bytes += component.rows * component.columns * component.packing.bytes.count();
+  }
+  return bytes >= kLoadAllExpertsBelow;
+}
+
+// The checkpoint's names of what the cell loads.
+Result<std::vector<std::string>> SourcesOf(const CellSpec& spec, shard::Selection selection) {
+  selection.headers_only = true;
+  const Checkpoint& checkpoint = *spec.model->checkpoint;
+  auto components = shard::ListComponents(checkpoint.config(), checkpoint, selection);
+  if (!components) return components.error();
+  std::vector<std::string> names;
+  for (const shard::Component& component : *components) names.push_back(component.source);
+  return names;
+}
+
 Status MakeWeights(CellSpec* spec) {
   if (!GeneratesWeights(spec->fill)) return Ok();
-  std::vector<std::string> names;
-  const std::string prefix = fmt::format("L{}.", spec->layer);
-  for (const shard::Component& component : spec->model->components) {
-    if (spec->layer >= 0 && !component.name.starts_with(prefix)) continue;
-    names.push_back(component.source);
-  }
-  spec->generated = SyntheticWeights(*spec->model->checkpoint, names, spec->fill, spec->seed);
+  shard::Selection selection = spec->selection;
+  if (PicksExperts(*spec)) selection.routed_experts = false;  // until they are picked
+  auto names = SourcesOf(*spec, selection);
+  if (!names) return names.error();
+  spec->generated = SyntheticWeights(*spec->model->checkpoint, *names, spec->fill, spec->seed);
   auto oracle = reference::Oracle::Create(spec->model->checkpoint->config(), *spec->generated);
   if (!oracle) return oracle.error();
   spec->generated_oracle = std::move(*oracle);
@@ -258,33 +297,53 @@ Status MakeWeights(CellSpec* spec) {
   return Ok();
 }
 
-// A model whose experts of one layer are larger than this is loaded with the routed ones only.
-constexpr int64_t kLoadAllExpertsBelow = int64_t{256} << 20;
-
-Status PickExperts(CellSpec* spec) {
-  if (spec->layer < 0 || !spec->selection.experts.empty()) return Ok();
-  int64_t bytes = 0;
-  const std::string prefix = fmt::format("L{}.moe.e", spec->layer);
-  for (const shard::Component& component : spec->model->components) {
-    if (!component.name.starts_with(prefix)) continue;
-    bytes += component.rows * component.columns * component.packing.bytes.count();
+// Adds each token's experts with the largest `scores` + `bias` to `used`.
+void TakeLargest(const Tensor& scores, const Tensor& bias, int64_t count, std::set<int64_t>* used) {
+  const int64_t experts = scores.columns();
+  for (int64_t row = 0; row < scores.rows(); ++row) {
+    std::vector<std::pair<double, int64_t>> order;
+    for (int64_t e = 0; e < experts; ++e) {
+      const double extra = bias.data.empty() ? 0 : bias.data[static_cast<size_t>(e)];
+      order.push_back({-scores.data[static_cast<size_t>(row * experts + e)] - extra, e});
+    }
+    std::sort(order.begin(), order.end());
+    for (int64_t i = 0; i < std::min(count, experts); ++i) {
+      used->insert(order[static_cast<size_t>(i)].second);
+    }
   }
-  if (bytes < kLoadAllExpertsBelow || (spec->scope != "moe" && spec->scope != "layer")) return Ok();
+}
+
+// Which experts a large layer's tokens are routed to; their weights are made if they are generated.
+Status PickExperts(CellSpec* spec) {
+  if (!PicksExperts(*spec)) return Ok();
+  const std::string router = fmt::format("L{}.router.", spec->layer);
   reference::RunRequest request;
   request.steps = spec->steps;
   request.last_layer = spec->layer;
-  const std::string ids = fmt::format("L{}.router.ids", spec->layer);
-  request.wanted = {ids};
+  request.wanted = {router + "ids", router + "scores"};
   for (const auto& [key, value] : spec->given) {
     if (key.step == 0) request.given[key.tap] = judge::ToTensor(value);
   }
   auto traced = spec->oracle->Run(request, Contract::Exact());
   if (!traced) return traced.error();
+  Tensor bias;
+  if (auto slice = spec->oracle->ExpectedSlice(router + "scores.bias", {})) {
+    const auto rows = static_cast<int64_t>(slice->rows.size());
+    bias = judge::ToTensor({slice->dtype, {rows}, slice->bytes});
+  }
   std::set<int64_t> used;
   for (const auto& step : *traced) {
-    for (const double id : step.at(ids).data) used.insert(static_cast<int64_t>(id));
+    for (const double id : step.at(router + "ids").data) used.insert(static_cast<int64_t>(id));
+    if (spec->scope != "layer" || step.count(router + "scores") == 0) continue;
+    const int64_t chosen = spec->model->checkpoint->config().top_k;
+    TakeLargest(step.at(router + "scores"), bias, chosen + kNextInLine, &used);
   }
   spec->selection.experts.assign(used.begin(), used.end());
+  if (spec->generated == nullptr) return Ok();
+  auto names = SourcesOf(*spec, spec->selection);
+  if (!names) return names.error();
+  std::erase_if(*names, [](const std::string& n) { return n.find(".experts.") == n.npos; });
+  spec->generated->Generate(*names);
   return Ok();
 }
 

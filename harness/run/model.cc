@@ -54,7 +54,10 @@ Result<std::unique_ptr<Model>> OpenModel(const std::string& name) {
   auto oracle = reference::Oracle::Create(model->checkpoint->config(), *model->checkpoint);
   if (!oracle) return oracle.error();
   model->oracle = std::move(*oracle);
-  auto components = shard::ListComponents(model->checkpoint->config(), *model->checkpoint, {});
+  shard::Selection everything;
+  everything.headers_only = true;
+  auto components =
+      shard::ListComponents(model->checkpoint->config(), *model->checkpoint, everything);
   if (!components) return components.error();
   model->components = std::move(*components);
   FindMethods(model.get());

@@ -90,6 +90,8 @@ void PickSelection(CellSpec* spec, int64_t expert) {
   for (const Node* node : spec->nodes) {
     (IsAttention(*node) ? selection.attention : selection.mlp) = true;
   }
+  selection.routed_experts = std::any_of(spec->nodes.begin(), spec->nodes.end(),
+                                         [](const Node* node) { return node->expert >= 0; });
 }
 
 // Methods of the weights that the cell's linear ops take.

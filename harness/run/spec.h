@@ -41,7 +41,7 @@ struct CellSpec {
   std::map<TapKey, TapValue> given;  // inputs of the scope, or of its ops
 
   // Generated weights where the fill asks for them, and the oracle over them; else the model's.
-  std::unique_ptr<TensorSource> generated;
+  std::unique_ptr<SyntheticSource> generated;
   std::unique_ptr<reference::Oracle> generated_oracle;
   const TensorSource* weights = nullptr;
   const reference::Oracle* oracle = nullptr;
