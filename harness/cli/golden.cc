@@ -26,16 +26,36 @@ std::string Short(const std::optional<double>& value) {
   return value ? fmt::format("{:.1e}", *value) : "-";
 }
 
-void PrintTable(const std::vector<GoldenRow>& rows) {
-  std::puts("golden               prompt  verdict       logits    taps      decode");
+// Rows that did not run, by golden: one line each.
+void PrintNotExecuted(const std::vector<GoldenRow>& rows) {
+  std::string last;
   for (const GoldenRow& row : rows) {
-    std::puts(fmt::format("{:<20} {:<7} {:<13} {:<9} {:<9} {}", row.name, row.prompt,
+    if (row.verdict != GoldenVerdict::kNotExecuted || row.name == last) continue;
+    if (last.empty()) std::puts("\nNOT_EXECUTED, all prompts:");
+    last = row.name;
+    std::puts(fmt::format("  {}\n    {}", row.name, row.reason).c_str());
+  }
+}
+
+void PrintTable(const std::vector<GoldenRow>& rows) {
+  std::puts("golden               prompt  verdict  logits    taps      decode");
+  int64_t passed = 0, failed = 0;
+  for (const GoldenRow& row : rows) {
+    if (row.verdict == GoldenVerdict::kNotExecuted) continue;
+    (row.verdict == GoldenVerdict::kPass ? passed : failed) += 1;
+    std::puts(fmt::format("{:<20} {:<7} {:<8} {:<9} {:<9} {}", row.name, row.prompt,
                           NameOf(row.verdict), Short(row.logits_max_rel), Short(row.taps_max_rel),
                           Short(row.decode_max_rel))
                   .c_str());
     if (!row.reason.empty()) std::puts(fmt::format("    {}", row.reason).c_str());
   }
-  std::puts("Figures are the largest difference over the largest value.");
+  PrintNotExecuted(rows);
+  std::puts(
+      "\nFigures are the largest difference over the largest value. The taps of t33 are\n"
+      "stored in float32, whose rounding is 6e-8.");
+  std::puts(fmt::format("{} PASS, {} FAIL, {} NOT_EXECUTED", passed, failed,
+                        static_cast<int64_t>(rows.size()) - passed - failed)
+                .c_str());
 }
 
 }  // namespace

@@ -45,25 +45,45 @@ constexpr std::array<Verb, 21> kVerbs = {{
     {"version", "the revision that was built", nullptr},
 }};
 
+bool IsBuilt(const Verb& verb) {
+  return verb.run != nullptr || verb.name == "test" || verb.name == "help" ||
+         verb.name == "version";
+}
+
 int Help() {
   std::puts(
       "Assay tells whether a tensor-parallel x quantisation x ISA configuration of an\n"
       "inference engine computes what the checkpoint says, and if not, where it first\n"
       "goes wrong and what kind of mistake it is.\n\nUsage: ./assay VERB [OPTIONS]\n");
+  std::string later;
   for (const Verb& verb : kVerbs) {
-    const bool built =
-        verb.run != nullptr || verb.name == "test" || verb.name == "help" || verb.name == "version";
-    std::puts(fmt::format("  {:<10} {}{}", verb.name, verb.what, built ? "" : " (not built yet)")
-                  .c_str());
+    if (IsBuilt(verb)) {
+      std::puts(fmt::format("  {:<10} {}", verb.name, verb.what).c_str());
+    } else {
+      later += fmt::format("{}{}", later.empty() ? "" : " ", verb.name);
+    }
   }
+  std::puts(fmt::format("\nNot built yet: {}.", later).c_str());
   std::puts(
       "\n./assay VERB --help says more. Exit codes: 0 good, 1 a finding, 2 bad usage or\n"
-      "bad input, 125 nothing was executed.");
+      "bad input, 125 nothing was executed, 130 interrupted.");
   return 0;
+}
+
+// "help VERB" is "VERB --help".
+int HelpFor(char** argv) {
+  for (const Verb& verb : kVerbs) {
+    if (verb.name != argv[2] || verb.run == nullptr) continue;
+    std::string name(verb.name), flag = "--help";
+    char* words[] = {name.data(), flag.data(), nullptr};
+    return verb.run(2, words);
+  }
+  return Help();
 }
 
 int Main(int argc, char** argv) {
   const std::string_view name = argc < 2 ? "help" : argv[1];
+  if (name == "help" && argc > 2) return HelpFor(argv);
   if (name == "help" || name == "--help" || name == "-h") return Help();
   std::vector<std::string> names;
   for (const Verb& verb : kVerbs) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
@@ -29,6 +30,8 @@ namespace assay::cli {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+constexpr int kInterrupted = 130;  // as shells say of SIGINT
 
 struct RunOptions {
   std::vector<std::string> words, require;
@@ -140,6 +143,25 @@ std::vector<CellResult> SkippedCells(const Selection& selection,
   return cells;
 }
 
+volatile std::sig_atomic_t interrupted = 0;
+
+void OnSignal(int) { interrupted = 1; }
+
+void CatchSignals() {
+  struct sigaction action {};
+  action.sa_handler = OnSignal;
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+}
+
+// .assay/runs/latest is the newest run of this clone. Nothing depends on it.
+void LinkLatest(const std::string& dir) {
+  const std::filesystem::path link = std::filesystem::path(dir).parent_path() / "latest";
+  std::error_code ignored;
+  if (std::filesystem::is_symlink(link, ignored)) std::filesystem::remove(link, ignored);
+  std::filesystem::create_directory_symlink(std::filesystem::path(dir).filename(), link, ignored);
+}
+
 struct Opened {
   ResultsWriter writer;
   std::vector<CellResult> cells;  // of a resumed run
@@ -171,6 +193,7 @@ Result<Opened> OpenResults(const RunOptions& options, Selection* selection) {
                             options.resume.empty() ? ResultsWriter::Folder::kNewOrEmpty
                                                    : ResultsWriter::Folder::kMayHoldFiles);
   if (!writer) return writer.error();
+  if (own) LinkLatest(dir);
   return Opened{std::move(*writer), {}, dir};
 }
 
@@ -242,8 +265,15 @@ int Execute(const RunOptions& options, Selection selection, run::ModelStore* mod
   for (const CellResult& cell : SkippedCells(selection, opened->cells)) {
     if (auto status = on_result(0, cell); !status) return BadUsage(status.error().message);
   }
+  CatchSignals();
+  pool.stop = [] { return interrupted != 0; };
   const Status ran = run::RunPool(selection.problems, models, pool, on_result);
   progress.End();
+  if (!ran && interrupted != 0) {
+    std::fprintf(stderr, "%s; ./assay run --resume %s goes on\n", ran.error().message.c_str(),
+                 opened->dir.c_str());
+    return kInterrupted;
+  }
   if (!ran) return BadUsage(ran.error().message);
   return Conclude(*opened, cells, registered, SecondsSince(start), requirements, &opened->writer);
 }
@@ -263,11 +293,14 @@ int Run(int argc, char** argv) {
   options.Value("--shard", &given.shard, "i/n: every n-th cell from the i-th on");
   options.Value("--engine", &given.engine, "native, or the path of an engine's library");
   options.Value("--require", &given.require_text, "K=V[,K=V]: red unless executed so");
-  options.Value("--emulate", &given.emulate, "never, auto or always (no emulator is built yet)");
+  options.Value("--emulate", &given.emulate, "never, auto (no emulator is built yet)");
   options.Number("--jobs", &given.jobs, 0, 1024, "cells at a time; 0: one a core");
   options.Number("--time-limit", &given.time_limit_s, 1, 86400, "seconds that one cell may take");
   if (auto code = options.Parse(argc, argv)) return *code;
-  if (given.emulate != "never" && given.emulate != "auto" && given.emulate != "always") {
+  if (given.emulate == "always") {
+    return BadUsage("--emulate always: no emulator is built yet; allowed are never and auto");
+  }
+  if (given.emulate != "never" && given.emulate != "auto") {
     return BadUsage(fmt::format("--emulate {}: allowed are never, auto, always", given.emulate));
   }
   std::vector<Requirement> requirements;

@@ -43,6 +43,42 @@ Result<Selection> SelectProblem(const std::string& text, const std::string& engi
   return selection;
 }
 
+Result<std::vector<run::Filter>> ParseFilters(const std::vector<std::string>& words) {
+  std::vector<run::Filter> filters;
+  for (const std::string& word : words) {
+    const std::string first = word.substr(0, word.find(' '));
+    if (first.find('=') == std::string::npos) {
+      const std::vector<std::string> kinds(run::Kinds().begin(), run::Kinds().end());
+      const std::string nearest = run::Nearest(first, kinds);
+      return Error{fmt::format("{}: neither a kind{} nor a filter key=value; kinds are {}", first,
+                               nearest.empty() ? "" : fmt::format(" (did you mean {}?)", nearest),
+                               fmt::join(kinds, ", "))};
+    }
+    auto filter = run::ParseFilter(word);
+    if (!filter) return filter.error();
+    filters.push_back(std::move(*filter));
+  }
+  return filters;
+}
+
+// Names the first filter that no cell passes, and the values that the cells have.
+Error NoCell(const std::vector<std::string>& words, const std::vector<run::Filter>& filters,
+             const std::vector<run::MatrixCell>& cells) {
+  for (const run::Filter& filter : filters) {
+    std::set<std::string> values;
+    bool any = false;
+    for (const run::MatrixCell& cell : cells) {
+      any |= run::Matches(cell.problem, {filter});
+      values.insert(run::ValueOf(cell.problem, filter.key));
+    }
+    if (any) continue;
+    return Error{fmt::format("no cell of the matrix has {}={}; its cells have {}", filter.key,
+                             fmt::join(filter.values, ","), fmt::join(values, ", "))};
+  }
+  return Error{
+      fmt::format("no cell of the matrix has {}; ./assay list shows all", fmt::join(words, " "))};
+}
+
 }  // namespace
 
 std::string RecordedPath(const std::string& path) {
@@ -72,16 +108,9 @@ Result<Selection> Select(const std::vector<std::string>& words, const std::strin
   if (!words.empty() && IsKind(words[0].substr(0, words[0].find(' ')))) {
     return SelectProblem(fmt::format("{}", fmt::join(words, " ")), engine, models);
   }
-  std::vector<run::Filter> filters;
-  for (const std::string& word : words) {
-    if (word.find('=') == std::string::npos) {
-      return Error{fmt::format("{}: neither a kind ({}) nor a filter key=value", word,
-                               fmt::join(run::Kinds(), ", "))};
-    }
-    auto filter = run::ParseFilter(word);
-    if (!filter) return filter.error();
-    filters.push_back(std::move(*filter));
-  }
+  auto parsed = ParseFilters(words);
+  if (!parsed) return parsed.error();
+  const std::vector<run::Filter>& filters = *parsed;
   Selection selection;
   auto rows = run::ReadMatrix(matrix.empty() ? DefaultMatrix() : matrix);
   if (!rows) return rows.error();
@@ -117,8 +146,7 @@ Result<Selection> Select(const std::vector<std::string>& words, const std::strin
   if (!matrix.empty()) selection.text += " --matrix " + RecordedPath(matrix);
   if (!engine.empty()) selection.text += " --engine " + RecordedPath(engine);
   if (selection.problems.empty() && selection.skipped.empty()) {
-    return Error{
-        fmt::format("no cell of the matrix has {}; ./assay list shows all", fmt::join(words, " "))};
+    return NoCell(words, filters, *cells);
   }
   return selection;
 }

@@ -60,6 +60,8 @@ struct Worker {
 [[noreturn]] void WorkerMain(int fd, const std::vector<Problem>& problems, ModelStore* models,
                              const CellLimits& limits) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
+  // Ctrl-C reaches the whole group; the parent decides what it means.
+  signal(SIGINT, SIG_IGN);
   for (uint64_t index = 0; ReadAll(fd, &index, sizeof(index));) {
     if (index >= problems.size()) break;
     const CellRun run = ExecuteCell(problems[index], models, limits);
@@ -91,6 +93,10 @@ class Pool {
   Status Run(const std::function<Status(size_t, const CellResult&)>& on_result) {
     size_t done = 0;
     while (done < problems_.size()) {
+      if (options_.stop && options_.stop()) {
+        return Error{fmt::format("interrupted: {} of {} cells were run", done, problems_.size()),
+                     ErrorKind::kEnvironment};
+      }
       for (Worker& worker : workers_) Feed(&worker);
       if (std::none_of(workers_.begin(), workers_.end(), [](const Worker& w) { return w.busy; })) {
         return Error{"no worker process is left", ErrorKind::kEnvironment};

@@ -14,6 +14,9 @@ namespace assay::run {
 struct PoolOptions {
   int jobs = 1;
   CellLimits limits;
+  // Asked between results; once it says so, the pool ends with an Error and what was in flight is
+  // given up: it is not recorded, and runs again on resume. Empty: never.
+  std::function<bool()> stop;
 };
 Status RunPool(const std::vector<Problem>& problems, ModelStore* models, const PoolOptions& options,
                const std::function<Status(size_t index, const CellResult& result)>& on_result);
