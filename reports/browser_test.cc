@@ -1,5 +1,6 @@
 // Looks at the page in a headless Chromium. Where none is installed it says so, and checks what can
 // be checked without one.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -143,14 +144,24 @@ TEST_F(Browser, AScriptInAProblemStringDoesNotRun) {
   EXPECT_EQ(TitleOf(Dom(forgotten)), "owned");
 }
 
-// The page in a frame of `width`; the outer page's title says by how much its content is wider.
-std::string Framed(const std::string& html, int width) {
+// By how much the page's content is wider than the page.
+constexpr char kExcess[] = "(e.scrollWidth-e.clientWidth)+' px of '+e.clientWidth";
+// Squares whose word takes more than a line or sticks out, and empty ones that are shown.
+constexpr char kSquares[] =
+    "(()=>{var r=d.createRange();return [...d.querySelectorAll('.heat td .v')].filter(v=>{"
+    "r.selectNode(v.firstChild);return r.getClientRects().length!=1||v.scrollWidth>v.clientWidth})"
+    ".length+' broken, '+[...d.querySelectorAll('.heat td.none')].filter(n=>n.offsetWidth>0)"
+    ".length+' empty, '+[...d.querySelectorAll('.heat')].filter(h=>h.scrollWidth>h.clientWidth)"
+    ".length+' scrolled'})()";
+
+// The page in a frame of `width`; the outer page's title says what `question`, an expression over
+// its document d and root element e, comes to.
+std::string Framed(const std::string& html, int width, const std::string& question = kExcess) {
   return "<!doctype html><meta charset=utf-8><title>x</title><iframe style=\"border:0;height:900px;"
          "width:" +
          std::to_string(width) +
-         "px\" onload=\"var d=this.contentDocument.documentElement;document.title="
-         "(d.scrollWidth-d.clientWidth)+' px of '+d.clientWidth\" srcdoc=\"" +
-         Escaped(html, /*lines=*/true) + "\"></iframe>";
+         "px\" onload=\"var d=this.contentDocument,e=d.documentElement;document.title=" +
+         Escaped(question) + "\" srcdoc=\"" + Escaped(html, /*lines=*/true) + "\"></iframe>";
 }
 
 TEST_F(Browser, NothingSticksOutOnAPhone) {
@@ -176,6 +187,38 @@ TEST_F(Browser, NothingSticksOutOnAPhone) {
   const std::string title = TitleOf(Dom(Framed(wide, 400)));
   EXPECT_NE(title.find(" px of "), std::string::npos) << title;
   EXPECT_NE(title.rfind("0 px of ", 0), 0u) << title;
+}
+
+TEST_F(Browser, AVerdictStandsOnOneLineInItsSquare) {
+  RunRecord record;
+  for (const Verdict verdict : {Verdict::kNotExecuted, Verdict::kMistrusted}) {
+    for (const char* tp : {"1", "2", "3", "4", "6", "8", "16", "32"}) {
+      record.cells.emplace_back();
+      record.cells.back().problem = fmt::format(
+          "model model=m method=ct-int4-g32 tier=avx512_vnni tp={} x={}", tp, NameOf(verdict));
+      record.cells.back().verdict = verdict;
+    }
+    record.cells.pop_back();
+    record.cells.back().problem += " tier=avx2";
+  }
+  record.cells.push_back(record.cells[0]);
+  record.cells.back().problem = "load model=m method=ct-int4-g32 tier=avx512_vnni tp=32";
+  const std::string html = RenderHtml(record);
+  if (chromium_.empty()) {
+    EXPECT_NE(html.find("min-width:984px"), std::string::npos);
+    return;
+  }
+  for (const int width : {1100, 1280}) {
+    EXPECT_EQ(TitleOf(Dom(Framed(html, width, kSquares))), "0 broken, 8 empty, 0 scrolled")
+        << width;
+  }
+  EXPECT_EQ(TitleOf(Dom(Framed(html, 400, kSquares))), "0 broken, 0 empty, 0 scrolled");
+  // The check can fail.
+  std::string narrow = html;
+  narrow.insert(narrow.find("</style>"),
+                ".heat td .v{overflow-wrap:anywhere;white-space:normal;"
+                "width:40px}");
+  EXPECT_NE(TitleOf(Dom(Framed(narrow, 1280, kSquares))), "0 broken, 8 empty, 0 scrolled");
 }
 
 }  // namespace

@@ -158,6 +158,8 @@ TEST(Markdown, SaysTheSameAsThePage) {
         "### FAIL moe k2-mini-int4-g32 tp=4 avx2 fault=K03/rank0: the first wrong op is "
         "L1.moe.e5.down on rank 1: loader: scales of rank 0 on rank 1\n",
         "- path: layer `1` → op `moe.e5.down` → rank `1` → expert `5` → group `[17, 5]`\n",
+        "- of the first wrong op: error / tolerance 31044", "- of the end result: cosine 0.9412",
+        "- tolerance of the first wrong op: c = 71", "- memory: 16.0 GiB\n",
         "- expected 0.012329 (`3c4a`), got 0.047119 (`3d41`)\n",
         "```\n./assay run 'moe model=k2-mini-int4-g32 layer=1 tp=4 tier=avx2 fault=K03/rank0'\n```",
         "| moe | ct-int4-g32 | avx2 | PASS | PASS | **FAIL** (1 FAIL, 1 PASS) | PASS |\n",
@@ -165,6 +167,20 @@ TEST(Markdown, SaysTheSameAsThePage) {
         "- 16 cells: tier avx512\\_vnni"}) {
     EXPECT_NE(text.find(part), std::string::npos) << part;
   }
+}
+
+TEST(Markdown, NamesTheOtherCellsByWhatDiffers) {
+  RunRecord record;
+  for (const char* more : {"", " rows=1", " rows=2", " rows=3", " rows=4", " rows=5", " rows=6"}) {
+    record.cells.push_back(FailingExpert());
+    record.cells.back().problem += more;
+  }
+  EXPECT_NE(RenderMarkdown(record).find("- the same in 6 more cells: `rows=1`, `rows=2`, `rows=3`, "
+                                        "`rows=4`, `rows=5`, … and 1 more\n"),
+            std::string::npos);
+  record.cells.resize(2);
+  EXPECT_NE(RenderMarkdown(record).find("- the same in 1 more cell: `rows=1`\n"),
+            std::string::npos);
 }
 
 TEST(Markdown, NothingFromOutsideBecomesMarkup) {

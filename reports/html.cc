@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cctype>
+
 #include "reports/html_parts.h"
 #include "reports/text.h"
 
@@ -10,10 +13,23 @@ namespace {
 
 constexpr size_t kFindingsUnfolded = 3;
 
+// Twelve digits tell one revision from another; the title has them all.
+std::string RevisionHtml(const std::string& value) {
+  constexpr size_t kShown = 12;
+  const auto end = std::find_if_not(value.begin(), value.end(),
+                                    [](unsigned char c) { return std::isxdigit(c) != 0; });
+  const auto digits = static_cast<size_t>(end - value.begin());
+  if (digits <= kShown) return fmt::format("<b>{}</b>", Escaped(value));
+  return fmt::format("<b title=\"{}\">{}</b>", Escaped(value),
+                     Escaped(value.substr(0, kShown) + value.substr(digits)));
+}
+
 std::string Facts(const RunRecord& record) {
   std::string out = "<p class=\"facts\">";
   for (const auto& [name, value] : RunFacts(record)) {
-    out += fmt::format("<span>{} <b>{}</b></span>\n", Escaped(name), Escaped(value));
+    out += fmt::format(
+        "<span>{} {}</span>\n", Escaped(name),
+        name.ends_with("revision") ? RevisionHtml(value) : "<b>" + Escaped(value) + "</b>");
   }
   return out + "</p>\n";
 }
@@ -28,8 +44,10 @@ std::string TotalsHtml(const Totals& totals) {
     counts += fmt::format("<span{}><span class=\"n\">{}</span>{}</span>\n",
                           count == 0 ? " class=\"zero\"" : "", count, VerdictChip(verdict));
   }
-  for (const std::string& line : TotalsLines(totals)) {
-    sums += fmt::format("<p class=\"sums\">{}</p>\n", Escaped(line));
+  for (const std::vector<std::string>& words : TotalsWords(totals)) {
+    std::vector<std::string> kept;  // a number stays with its name
+    for (const std::string& word : words) kept.push_back("<span>" + Escaped(word) + "</span>");
+    sums += fmt::format("<p class=\"sums\">{}</p>\n", Joined(kept, " "));
   }
   return fmt::format(
       "<section class=\"totals\" aria-label=\"totals\"><div class=\"bar\" "
@@ -54,9 +72,10 @@ std::string Reasons(const RunRecord& record, Verdict verdict, std::string_view t
       fmt::format("<h2>{}</h2>\n<p class=\"soft\">{} {}</p>\n<ul class=\"reasons\">\n", title,
                   VerdictChip(verdict), Escaped(Meaning(verdict)));
   for (const Reason& reason : reasons) {
+    const Keys varying = VaryingKeys(reason.cells);
     std::string cells;
     for (const CellResult* cell : reason.cells) {
-      cells += fmt::format("<li><code>{}</code></li>\n", Escaped(cell->problem));
+      cells += "<li>" + ShortHtml(*cell, varying) + "</li>\n";
     }
     out += fmt::format("<li>{}<details><summary>{}</summary><ul>{}</ul></details></li>\n",
                        Escaped(reason.text), Counted(reason.cells.size(), "cell"), cells);

@@ -75,40 +75,70 @@ std::string Facts(const Divergence& divergence) {
   return out;
 }
 
+// Lines may break between the parts of a list, not inside a kernel's name.
+std::string Parts(const std::vector<std::string>& parts) {
+  std::string out;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const char* comma = i + 1 < parts.size() ? "," : "";
+    out += fmt::format("{}<span class=\"part\">{}{}</span>", i > 0 ? " " : "", Escaped(parts[i]),
+                       comma);
+  }
+  return out;
+}
+
+std::string ExecutedHtml(const Executed& e) {
+  std::vector<std::string> parts;
+  std::string_view kernels = e.kernel;  // of several ops, with commas between
+  for (size_t comma = 0; comma != std::string_view::npos;) {
+    comma = kernels.find(',');
+    parts.emplace_back(kernels.substr(0, comma));
+    if (comma != std::string_view::npos) kernels.remove_prefix(comma + 1);
+  }
+  parts.push_back(fmt::format("tier {} ({})", e.tier, e.how));
+  parts.push_back("layout " + e.layout);
+  parts.push_back(e.act);
+  parts.push_back(fmt::format("TP {}", e.tp));
+  parts.push_back(Counted(e.threads, "thread"));
+  parts.push_back("engine " + e.engine);
+  if (!e.ranks_differ.empty()) parts.push_back("but not on ranks " + IndexText(e.ranks_differ));
+  return Parts(parts);
+}
+
 std::string CellFacts(const CellResult& cell) {
   std::string out;
-  // Without a divergence the reason is the heading already.
-  if (!cell.reason.empty() && !cell.divergences.empty()) out += Row("reason", Escaped(cell.reason));
-  std::vector<std::string> metrics;
-  for (const auto& [name, value] : MetricTexts(cell.metrics)) metrics.push_back(name + " " + value);
-  if (!metrics.empty()) {
-    const std::string mode = cell.mode.empty() ? "" : cell.mode + ": ";
-    out += Row("metrics", Escaped(mode + Joined(metrics, " · ")));
+  if (const std::string reason = FurtherReason(cell); !reason.empty()) {
+    out += Row("reason", Escaped(reason));
   }
-  if (cell.metrics.tolerance) {
-    out += Row("tolerance", Escaped(ToleranceText(*cell.metrics.tolerance)));
+  if (!cell.mode.empty()) out += Row("comparison", Escaped(cell.mode));
+  std::string metrics;
+  for (const std::string& line : MetricLines(cell)) {
+    metrics += (metrics.empty() ? "" : "<br>") + Escaped(line);
   }
-  if (cell.executed) {
-    const Executed& e = *cell.executed;
-    std::string text =
-        fmt::format("{}, tier {} ({}), layout {}, {}, TP {}, {}, engine {}", e.kernel, e.tier,
-                    e.how, e.layout, e.act, e.tp, Counted(e.threads, "thread"), e.engine);
-    if (!e.ranks_differ.empty()) text += ", but not on ranks " + IndexText(e.ranks_differ);
-    out += Row("executed", Escaped(text));
-  } else {
-    out += Row("executed", "nothing");
+  if (!metrics.empty()) out += Row("metrics", metrics);
+  if (const std::string tolerance = ToleranceLine(cell); !tolerance.empty()) {
+    out += Row("tolerance", Escaped(tolerance));
   }
+  out += Row("executed", cell.executed ? ExecutedHtml(*cell.executed) : "nothing");
   if (cell.attempts > 1) out += Row("attempts", std::to_string(cell.attempts));
   if (!cell.model_hash.empty()) out += Row("model", Code(cell.model_hash));
   return out;
 }
 
-// "@r1" or not: the row of the first divergence.
-bool IsFirstWrong(const OpRow& row, const CellResult& cell) {
-  if (cell.divergences.empty()) return false;
+// The row of the first divergence; the number of rows if there is none. A tap of which only another
+// rank's row was kept is that row.
+size_t FirstWrong(const CellResult& cell) {
+  if (cell.divergences.empty() || cell.divergences.front().tap.empty()) return cell.ops.size();
   const Divergence& first = cell.divergences.front();
-  return row.tap == first.tap ||
-         (first.rank && row.tap == fmt::format("{}@r{}", first.tap, *first.rank));
+  const std::string own = first.rank ? fmt::format("{}@r{}", first.tap, *first.rank) : first.tap;
+  const std::string any = first.tap + "@r";
+  const auto find = [&](const auto& is) {
+    const auto at = std::find_if(cell.ops.begin(), cell.ops.end(),
+                                 [&](const OpRow& row) { return is(row.tap); });
+    return static_cast<size_t>(at - cell.ops.begin());
+  };
+  const size_t exact = find([&](const std::string& tap) { return tap == own; });
+  if (exact < cell.ops.size()) return exact;
+  return find([&](const std::string& tap) { return tap == first.tap || tap.starts_with(any); });
 }
 
 // Narrow screens have no head above the column: the cell brings its name along.
@@ -121,10 +151,11 @@ std::string OpTable(const CellResult& cell) {
   const auto beyond = [](const OpRow& row) { return row.local && !(*row.local <= 1); };
   const bool steps =
       std::any_of(cell.ops.begin(), cell.ops.end(), [](const OpRow& row) { return row.step != 0; });
+  const size_t first_wrong = FirstWrong(cell);
   std::string rows;
   for (size_t i = 0; i < std::min(cell.ops.size(), kOpsShown); ++i) {
     const OpRow& row = cell.ops[i];
-    const bool first = IsFirstWrong(row, cell);
+    const bool first = i == first_wrong;
     rows += fmt::format("<tr class=\"{}{}\"><td>{}{}</td>", beyond(row) ? "beyond " : "",
                         first ? "first" : "", Code(row.tap),
                         first         ? " first wrong"
@@ -184,7 +215,8 @@ std::string OtherCells(const Group& group) {
   if (group.cells.size() < 2) return "";
   std::string items;
   for (size_t i = 1; i < group.cells.size(); ++i) {
-    items += fmt::format("<li>{}</li>\n", Code(group.cells[i]->problem));
+    const Keys differing = DifferingKeys(*group.cells[i], *group.cells[0]);
+    items += "<li>" + ShortHtml(*group.cells[i], differing) + "</li>\n";
   }
   return fmt::format("<details><summary>The same finding in {}</summary><ul>{}</ul></details>\n",
                      Counted(group.cells.size() - 1, "more cell"), items);
@@ -209,6 +241,15 @@ std::string CssClass(Verdict verdict) {
 
 std::string VerdictChip(Verdict verdict) {
   return fmt::format("<span class=\"v {}\">{}</span>", CssClass(verdict), NameOf(verdict));
+}
+
+std::string ShortHtml(const CellResult& cell, const Keys& varying) {
+  std::string words;
+  for (const auto& [text, emphasised] : ShortForm(cell, varying)) {
+    words +=
+        (words.empty() ? "" : " ") + (emphasised ? "<b>" + Escaped(text) + "</b>" : Escaped(text));
+  }
+  return fmt::format("<code title=\"{}\">{}</code>", Escaped(cell.problem), words);
 }
 
 std::string FindingId(size_t position) { return fmt::format("finding-{}", position + 1); }

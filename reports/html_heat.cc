@@ -9,6 +9,11 @@
 namespace assay::reports {
 namespace {
 
+// In pixels. The longest verdict fits into a square; a map of more degrees than the page has room
+// for is scrolled.
+constexpr size_t kNameWidth = 200, kSquareWidth = 98;
+constexpr size_t kWideNameWidth = 270, kFewDegrees = 6;  // then there is room for a name on a line
+
 using Links = std::map<const CellResult*, std::string>;  // a red cell's article
 
 // A counted verdict is spelt out only where the square holds more than one.
@@ -21,7 +26,8 @@ std::string SquareHtml(const Square& square, const Links& links) {
                                  : fmt::format("<small>{}</small>", square.CountsText());
   }
   const std::string title =
-      Escaped(square.total == 1 ? Sentence(*square.worst) : square.CountsText());
+      Escaped(square.total == 1 ? fmt::format("{} {}", NameOf(worst), CellText(*square.worst))
+                                : square.CountsText());
   const auto link = links.find(square.worst);
   if (link != links.end()) {
     return fmt::format("<a class=\"v {}\" href=\"#{}\" title=\"{}\">{}</a>", CssClass(worst),
@@ -31,7 +37,9 @@ std::string SquareHtml(const Square& square, const Links& links) {
 }
 
 std::string MapHtml(const HeatMap& map, const Links& links) {
-  std::string head = "<th scope=\"col\">kind, method, tier</th>";
+  const size_t name_width = map.degrees.size() <= kFewDegrees ? kWideNameWidth : kNameWidth;
+  std::string head =
+      fmt::format("<th scope=\"col\" style=\"width:{}px\">kind, method, tier</th>", name_width);
   for (const Degree& degree : map.degrees) {
     head += fmt::format("<th scope=\"col\">{}</th>", degree.Text());
   }
@@ -41,17 +49,18 @@ std::string MapHtml(const HeatMap& map, const Links& links) {
                         Escaped(row.method), Escaped(row.tier));
     for (const Degree& degree : map.degrees) {
       const auto at = row.squares.find(degree);
-      rows += fmt::format("<td><span class=\"tp\">{}</span>{}</td>", degree.Text(),
-                          at == row.squares.end()
-                              ? "<span class=\"none\" title=\"no such cell in this run\">–</span>"
-                              : SquareHtml(at->second, links));
+      rows += at == row.squares.end()
+                  ? "<td class=\"none\" title=\"no such cell in this run\">–</td>"
+                  : fmt::format("<td><span class=\"tp\">{}</span>{}</td>", degree.Text(),
+                                SquareHtml(at->second, links));
     }
     rows += "</tr>\n";
   }
   return fmt::format(
-      "<div class=\"heat\"><h3>{}</h3><table><thead><tr>{}</tr></thead>\n<tbody>\n{}"
+      "<div class=\"heat\"><h3>{}</h3><table "
+      "style=\"min-width:{}px\"><thead><tr>{}</tr></thead>\n<tbody>\n{}"
       "</tbody></table></div>\n",
-      Escaped(map.model), head, rows);
+      Escaped(map.model), name_width + kSquareWidth * map.degrees.size(), head, rows);
 }
 
 }  // namespace

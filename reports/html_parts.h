@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "reports/short_form.h"
 #include "reports/view.h"
 
 namespace assay::reports {
@@ -15,6 +16,9 @@ extern const std::string_view kStyle;  // the style sheet
 // "<span class=\"v fail\">FAIL</span>"
 std::string VerdictChip(Verdict verdict);
 std::string CssClass(Verdict verdict);  // "fail", "not-executed"
+
+// A cell in short, what differs emphasised, the whole problem string in its title.
+std::string ShortHtml(const CellResult& cell, const Keys& varying);
 
 // The id of a group's article, by position.
 std::string FindingId(size_t position);

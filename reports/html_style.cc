@@ -17,7 +17,7 @@ const std::string_view kStyle = R"css(
 --ref:#1f3449;--ref-ink:#bed8f3}}
 *{box-sizing:border-box}
 body{margin:0;background:var(--page);color:var(--ink);font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif}
-main{max-width:1120px;margin:0 auto;padding:28px 24px 64px}
+main{max-width:1200px;margin:0 auto;padding:28px 24px 64px}
 h1{font-size:27px;line-height:1.25;margin:2px 0 6px;letter-spacing:-.01em}
 h2{font-size:18px;margin:40px 0 12px}
 h3{font-size:17px;line-height:1.4;margin:0;font-weight:600;overflow-wrap:anywhere}
@@ -41,9 +41,11 @@ code,pre,.mono{font-family:var(--mono);font-size:.9em;overflow-wrap:anywhere}
 .bar{display:flex;height:8px;border-radius:4px;overflow:hidden;margin-bottom:10px;gap:1px}
 .bar i{min-width:3px}
 .counts{display:flex;flex-wrap:wrap;gap:6px 16px;align-items:center;margin-bottom:8px}
+.counts>span{white-space:nowrap}
 .counts span.n{font-weight:600;margin-right:5px;font-variant-numeric:tabular-nums}
 .counts .zero{opacity:.62}
 .sums{font-size:13px;color:var(--soft);margin:0;font-variant-numeric:tabular-nums}
+.sums span,.part{display:inline-block;max-width:100%;overflow-wrap:anywhere}
 .finding{background:var(--card);border:1px solid var(--line);border-left:5px solid var(--fail);border-radius:8px;padding:16px 20px;margin:14px 0}
 .finding.mistrusted-edge{border-left-color:var(--mis-ink)}
 .finding.infra-edge{border-left-color:var(--infra-ink)}
@@ -72,21 +74,23 @@ details{margin:10px 0}
 summary{cursor:pointer;color:var(--link);font-size:14px}
 details.finding>summary{color:var(--ink);margin-left:16px;list-style-position:outside}
 .heat{background:var(--card);border:1px solid var(--line);border-radius:8px;padding:14px 16px;margin:12px 0}
+.heat{overflow-x:auto}
 .heat table{table-layout:fixed}
 .heat th,.heat td{border:0;padding:2px;vertical-align:middle}
 .heat thead th{font-size:12px;text-align:center;padding-bottom:6px}
-.heat thead th:first-child{text-align:left;width:26%}
+.heat thead th:first-child{text-align:left}
 .heat tbody th{font-weight:400;color:var(--ink);font-size:13px;padding-right:12px;overflow-wrap:anywhere}
 .heat tbody th b{font-weight:600}
-.heat td .v{display:block;text-align:center;padding:7px 2px;font-size:11px;letter-spacing:0;text-decoration:none;white-space:normal;overflow-wrap:anywhere}
-.heat td small{display:block;font-weight:400;font-size:11px;margin-top:3px;white-space:normal;line-height:1.25;letter-spacing:0}
-.heat .none{display:block;text-align:center;color:var(--soft)}
+.heat td .v{display:block;text-align:center;padding:7px 0;font-size:10.5px;letter-spacing:0;text-decoration:none}
+.heat td small{display:block;font-weight:400;font-size:10px;margin-top:3px;white-space:normal;line-height:1.25;letter-spacing:0}
+.heat td.none{text-align:center;color:var(--soft)}
 .heat a.v:hover{text-decoration:underline}
 .tp{display:none}
 .reasons{list-style:none;padding:0;margin:0}
 .reasons>li{background:var(--card);border:1px solid var(--line);border-radius:8px;padding:10px 16px;margin:8px 0}
 .reasons details{margin:4px 0 0}
 .reasons ul{padding-left:18px;margin:6px 0;font-size:13px}
+li code b{color:var(--link);font-weight:700}
 .legend{font-size:13px;color:var(--soft);margin:6px 0 12px;padding:0;list-style:none}
 ul.legend{display:grid;grid-template-columns:repeat(auto-fill,minmax(330px,1fr));gap:6px 24px}
 ul.legend li{display:flex;gap:10px;align-items:flex-start;line-height:1.6}
@@ -95,7 +99,7 @@ main{padding:18px 14px 40px}h1{font-size:22px}
 .finding{padding:14px}.pair{gap:8px}ul.legend{grid-template-columns:minmax(0,1fr)}
 dl{grid-template-columns:minmax(0,1fr);gap:0}dd{margin-bottom:8px}
 .heat{padding:12px}
-.heat thead{display:none}.heat table,.heat tbody{display:block}
+.heat thead,.heat td.none{display:none}.heat table,.heat tbody{display:block}.heat table{min-width:0!important}
 .heat tr{display:grid;grid-template-columns:repeat(auto-fill,minmax(104px,1fr));margin-bottom:12px}
 .heat tbody th{grid-column:1/-1;padding-bottom:3px}
 .ops thead{display:none}.ops,.ops tbody{display:block}

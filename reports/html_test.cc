@@ -75,6 +75,8 @@ TEST(Html, EveryVerdictWordIsInASquare) {
         "\">" + std::string(NameOf(verdict));  // a link's or a span's text begins with the word
     EXPECT_TRUE(Has(Between(map, "<tbody>", "Not executed</h2>"), square)) << NameOf(verdict);
   }
+  EXPECT_FALSE(Has(map, "no reason was given"));
+  EXPECT_TRUE(Has(map, "title=\"PASS model qwen3-mini tp=2 avx2\""));
   EXPECT_TRUE(Has(map, "FAIL<small>1 FAIL, 1 PASS</small>"));
 }
 
@@ -87,15 +89,33 @@ TEST(Html, FirstScreenTellsTheCulprit) {
   ASSERT_NE(finding, std::string::npos);
   EXPECT_LT(finding, html.find("id=\"map\""));
   for (const char* part :
-       {"layer <b>1</b>", "op <b>moe.e5.down</b>", "rank <b>1</b>", "expert <b>5</b>",
-        "group <b>[17, 5]</b>", "<strong>0.012329</strong>", "<strong>0.047119</strong>",
-        "<code>3c4a</code>", "<code>scales-of-another-rank</code>",
-        "384 of 384 groups equal rank 0&#39;s", "layout, kernel, collective",
-        "<code>L1.residual_mlp</code>", "c = 71, depth d = 71, u = 2^-24",
+       {"layer <b>1</b>",
+        "op <b>moe.e5.down</b>",
+        "rank <b>1</b>",
+        "expert <b>5</b>",
+        "group <b>[17, 5]</b>",
+        "<strong>0.012329</strong>",
+        "<strong>0.047119</strong>",
+        "<code>3c4a</code>",
+        "<code>scales-of-another-rank</code>",
+        "384 of 384 groups equal rank 0&#39;s",
+        "layout, kernel, collective",
+        "<code>L1.residual_mlp</code>",
+        "c = 71, depth d = 71, u = 2^-24",
         "<pre><code>./assay run &#39;moe model=k2-mini-int4-g32 layer=1 tp=4 tier=avx2 "
         "fault=K03/rank0&#39;</code></pre>",
-        "7c1e90f2d4 + local changes", "AMD EPYC 7B13", "registered 81 = collected 81",
-        "first wrong", "href=\"#finding-2\""}) {
+        "<b title=\"7c1e90f2d4a8b35e61f09c77d2416b8ae3905f1c + local changes\">7c1e90f2d4a8 + "
+        "local "
+        "changes</b>",
+        "AMD EPYC 7B13",
+        "memory <b>16.0 GiB</b>",
+        "<span>registered 81</span> <span>=</span> <span>collected 81</span>",
+        "of the first wrong op: error / tolerance 31044",
+        "<br>of the end result: cosine 0.9412",
+        "of the first wrong op: c = 71",
+        "selected, but not run: no such tier, kernel or model here",
+        "first wrong",
+        "href=\"#finding-2\""}) {
     EXPECT_TRUE(Has(html, part)) << part;
   }
 }
@@ -107,6 +127,40 @@ TEST(Html, RefusalsAndTheUnexecutedAreListedByReason) {
                   "<details><summary>3 cells</summary>"));
   EXPECT_TRUE(Has(html, "emulation is not installed<details><summary>16 cells</summary>"));
   EXPECT_TRUE(Has(html, "allow-listed: covered by the avx2 cell"));
+}
+
+TEST(Html, ListsShowWhatTellsTheCellsApart) {
+  RunRecord record = SyntheticRun();
+  record.cells.push_back(FailingExpert());
+  record.cells.back().problem += " rows=7";
+  const std::string html = RenderHtml(record);
+  const std::string same = Between(html, "The same finding in 1 more cell</summary>", "</details>");
+  EXPECT_TRUE(Has(same, ">moe k2-mini-int4-g32 tp=4 avx2 fault=K03/rank0 <b>rows=7</b></code>"))
+      << same;
+  EXPECT_TRUE(Has(same, "<code title=\"moe engine=native ")) << same;  // the whole string
+  const std::string refused =
+      Between(html, "cannot be cut into 4 ranks; largest legal TP is 2<details>", "</ul>");
+  EXPECT_TRUE(Has(refused, "><b>load</b> qwen3-mini tp=4 <b>scalar</b></code>")) << refused;
+}
+
+TEST(Html, KernelNamesArePartsOfTheirOwn) {
+  RunRecord record;
+  record.cells = {FailingExpert()};
+  record.cells[0].executed->kernel = "linear_bf16_row_avx2,linear_ct_int4_g32_split16_avx2";
+  EXPECT_TRUE(Has(RenderHtml(record),
+                  "<dd><span class=\"part\">linear_bf16_row_avx2,</span> <span class=\"part\">"
+                  "linear_ct_int4_g32_split16_avx2,</span> <span class=\"part\">tier avx2"));
+}
+
+TEST(Html, TheFirstWrongRowIsMarkedWhicheverRankWasKept) {
+  RunRecord record;
+  record.cells = {FailingExpert()};
+  record.cells[0].divergences[0].rank = 0;
+  record.cells[0].ops = {{"L1.moe.e5.up", 0, 0.3, {}, {}, {}},
+                         {"L1.moe.e5.down@r1", 0, 9, {}, {}, {}}};
+  const std::string html = RenderHtml(record);
+  EXPECT_TRUE(Has(html, "<code>L1.moe.e5.down@r1</code> first wrong"));
+  EXPECT_FALSE(Has(html, "<code>L1.moe.e5.up</code> first wrong"));
 }
 
 TEST(Html, NothingFromOutsideBecomesMarkup) {

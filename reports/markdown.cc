@@ -5,13 +5,15 @@
 #include <algorithm>
 
 #include "reports/heat.h"
+#include "reports/short_form.h"
 #include "reports/text.h"
 #include "reports/view.h"
 
 namespace assay::reports {
 namespace {
 
-constexpr size_t kFindingsInFull = 50;
+constexpr size_t kFindingsShown = 50;
+constexpr size_t kOthersListed = 5;  // of a finding, cells that show it too
 
 // Plain text in which nothing means anything to Markdown, on one line.
 std::string Plain(std::string_view text) {
@@ -53,6 +55,18 @@ std::string Block(std::string_view text) {
   return fmt::format("{}\n{}\n{}\n", fence, visible, fence);
 }
 
+std::string OtherCells(const Group& group) {
+  if (group.cells.size() < 2) return "";
+  const size_t others = group.cells.size() - 1, listed = std::min(others, kOthersListed);
+  std::vector<std::string> items;
+  for (size_t i = 1; i <= listed; ++i) {
+    items.push_back(Code(Difference(*group.cells[i], *group.cells[0])));
+  }
+  if (others > listed) items.push_back(fmt::format("… and {} more", others - listed));
+  return fmt::format("- the same in {}: {}\n", Counted(static_cast<int64_t>(others), "more cell"),
+                     Joined(items, ", "));
+}
+
 std::string FindingText(const Group& group) {
   const CellResult& cell = *group.cells.front();
   std::string out = fmt::format("### {} {}: {}\n\n", NameOf(cell.verdict), Plain(Label(cell)),
@@ -83,13 +97,14 @@ std::string FindingText(const Group& group) {
           fmt::format("- {}\n", Counted(cell.divergences.size() - 1, "more independent finding"));
     }
   }
-  if (cell.metrics.tolerance) {
-    out += "- " + Plain(ToleranceText(*cell.metrics.tolerance)) + "\n";
+  if (const std::string reason = FurtherReason(cell); !reason.empty()) {
+    out += "- reason: " + Plain(reason) + "\n";
   }
-  if (group.cells.size() > 1) {
-    out += fmt::format("- the same in {}\n", Counted(group.cells.size() - 1, "more cell"));
+  for (const std::string& line : MetricLines(cell)) out += "- " + Plain(line) + "\n";
+  if (const std::string line = ToleranceLine(cell); !line.empty()) {
+    out += "- tolerance " + Plain(line) + "\n";
   }
-  return out + "\n" + (cell.repro.empty() ? "" : Block(cell.repro) + "\n");
+  return out + OtherCells(group) + "\n" + (cell.repro.empty() ? "" : Block(cell.repro) + "\n");
 }
 
 std::string MapText(const HeatMap& map) {
@@ -142,12 +157,13 @@ std::string RenderMarkdown(const RunRecord& record) {
   out += "\n";
   const std::vector<Group> findings = GroupFindings(record);
   if (!findings.empty()) out += "## Findings\n\n";
-  for (size_t i = 0; i < std::min(findings.size(), kFindingsInFull); ++i) {
+  for (size_t i = 0; i < std::min(findings.size(), kFindingsShown); ++i) {
     out += FindingText(findings[i]);
   }
-  if (findings.size() > kFindingsInFull) {
-    out += fmt::format("{} are in report.html.\n\n",
-                       Counted(findings.size() - kFindingsInFull, "more finding"));
+  if (findings.size() > kFindingsShown) {
+    const size_t more = findings.size() - kFindingsShown;
+    out += fmt::format("{} {} in report.html.\n\n", Counted(more, "more finding"),
+                       more == 1 ? "is" : "are");
   }
   out += "## Every cell\n\nA square shows the worst verdict of its cells.\n\n";
   for (const HeatMap& map : HeatMaps(record.cells)) out += MapText(map);

@@ -5,8 +5,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstdlib>
+#include <utility>
 
+#include "reports/terminal_parts.h"
 #include "reports/text.h"
 #include "reports/view.h"
 
@@ -17,65 +20,6 @@ constexpr int kNarrowest = 40;  // narrower terminals wrap by themselves
 constexpr int kNameColumn = 14;
 constexpr size_t kPropagatedShown = 8;
 constexpr size_t kFindingsShown = 6;
-constexpr double kBetweenLines = 10;      // seconds, in a log
-constexpr double kBetweenUpdates = 0.05;  // seconds, on a terminal
-
-std::string_view ColourOf(Verdict verdict) {
-  switch (verdict) {
-    case Verdict::kPass:
-      return "\x1b[32m";
-    case Verdict::kFail:
-      return "\x1b[1;31m";
-    case Verdict::kMistrusted:
-      return "\x1b[33m";
-    case Verdict::kInfra:
-      return "\x1b[35m";
-    case Verdict::kRefused:
-      return "\x1b[36m";
-    case Verdict::kSkipped:
-    case Verdict::kNotExecuted:
-      return "\x1b[2m";
-  }
-  return "";
-}
-
-// Visible text in the characters that the terminal has.
-std::string Shown(std::string_view text, const Style& style) {
-  const std::string visible = Visible(text);
-  if (style.utf8) return visible;
-  static constexpr std::pair<std::string_view, std::string_view> kPlain[] = {
-      {"→", "->"}, {"·", "*"}, {"–", "-"}, {"…", "..."}, {"Σ", "sum"}, {"−", "-"}, {"×", "x"}};
-  std::string out;
-  for (size_t i = 0; i < visible.size();) {
-    const auto known = std::find_if(std::begin(kPlain), std::end(kPlain), [&](const auto& entry) {
-      return visible.compare(i, entry.first.size(), entry.first) == 0;
-    });
-    if (known != std::end(kPlain)) {
-      out += known->second;
-      i += known->first.size();
-    } else if (static_cast<unsigned char>(visible[i]) < 0x80) {
-      out += visible[i++];
-    } else {
-      out += '?';
-      while (++i < visible.size() && (static_cast<unsigned char>(visible[i]) & 0xC0) == 0x80) {
-      }
-    }
-  }
-  return out;
-}
-
-// Colours the verdict's word, which the text begins with.
-std::string Painted(std::string text, Verdict verdict, const Style& style) {
-  const std::string_view word = NameOf(verdict);
-  if (!style.colour || text.rfind(word, 0) != 0) return text;
-  return fmt::format("{}{}\x1b[0m{}", ColourOf(verdict), word, text.substr(word.size()));
-}
-
-std::string Lines(const std::vector<std::string>& lines) {
-  std::string out;
-  for (const std::string& line : lines) out += line + "\n";
-  return out;
-}
 
 // "  path          layer 1 → …", continued under the value.
 std::string Field(std::string_view name, std::string_view value, const Style& style) {
@@ -156,14 +100,18 @@ Style StyleOf(std::FILE* stream) {
 }
 
 std::string CellLine(const CellResult& cell, const Style& style) {
-  const std::string word(NameOf(cell.verdict));
-  const std::string time = cell.executed ? fmt::format("  {:.1f} ms", cell.ms) : "";
-  std::string text = Label(cell);
-  if (IsRed(cell.verdict) || !cell.executed) text += ": " + Finding(cell);
-  const std::string_view ellipsis = style.utf8 ? "…" : "...";
-  const std::string line = word + " " + Shown(text, style);
-  return Painted(Shortened(line, style.columns - Width(time), ellipsis), cell.verdict, style) +
-         time + "\n";
+  const auto indent = static_cast<int>(NameOf(cell.verdict).size()) + 1;
+  const std::string text = fmt::format("{} {}", NameOf(cell.verdict), CellText(cell));
+  std::vector<std::string> lines = Wrapped(Shown(text, style), style.columns, indent);
+  if (cell.executed) {
+    const std::string time = fmt::format("{:.1f} ms", cell.ms);
+    if (Width(lines.back()) + 2 + Width(time) <= style.columns) {
+      lines.back() += "  " + time;
+    } else {
+      lines.push_back(std::string(static_cast<size_t>(indent), ' ') + time);
+    }
+  }
+  return Painted(Lines(lines), cell.verdict, style);
 }
 
 std::string CommandLines(const std::string& command, int columns) {
@@ -208,12 +156,15 @@ std::string FailureBlock(const CellResult& cell, const Style& style) {
   if (findings > kFindingsShown) {
     out += Field("also", Counted(findings - kFindingsShown, "further finding"), style);
   }
-  if (!cell.divergences.empty() && !cell.reason.empty()) out += Field("reason", cell.reason, style);
-  std::vector<std::string> metrics;
-  for (const auto& [name, value] : MetricTexts(cell.metrics)) metrics.push_back(name + " " + value);
-  if (!metrics.empty()) out += Field("metrics", Joined(metrics, ", "), style);
-  if (cell.metrics.tolerance) {
-    out += Field("tolerance", ToleranceText(*cell.metrics.tolerance), style);
+  if (const std::string reason = FurtherReason(cell); !reason.empty()) {
+    out += Field("reason", reason, style);
+  }
+  const char* name = "metrics";
+  for (const std::string& line : MetricLines(cell)) {
+    out += Field(std::exchange(name, ""), line, style);
+  }
+  if (const std::string tolerance = ToleranceLine(cell); !tolerance.empty()) {
+    out += Field("tolerance", tolerance, style);
   }
   if (!cell.repro.empty()) {
     const std::string command = Visible(cell.repro);
@@ -222,66 +173,6 @@ std::string FailureBlock(const CellResult& cell, const Style& style) {
                 : "  repro\n" + CommandLines(command, style.columns);
   }
   return out;
-}
-
-std::string TotalsBlock(const Totals& totals, double seconds, const Style& style) {
-  std::string out;
-  for (const std::string& line : TotalsLines(totals)) {
-    out += Lines(Wrapped(Shown(line, style), style.columns, 4));
-  }
-  return out + DurationText(seconds) + "\n";
-}
-
-std::string ProgressLine(const Totals& so_far, double seconds, const Style& style) {
-  std::string out = fmt::format("{}/{} cells", so_far.collected, so_far.registered);
-  for (const Verdict verdict : WorstFirst()) {
-    const int64_t count = CountOf(so_far, verdict);
-    if (IsRed(verdict) && count > 0) out += fmt::format("  {} {}", count, NameOf(verdict));
-  }
-  out += "  " + DurationText(seconds);
-  const int64_t left = so_far.registered - so_far.collected;
-  if (left > 0 && so_far.collected > 0) {
-    const double each = seconds / static_cast<double>(so_far.collected);
-    out += "  about " + DurationText(each * static_cast<double>(left)) + " left";
-  }
-  return Shortened(out, style.columns, style.utf8 ? "…" : "...");
-}
-
-Progress::Progress(std::FILE* stream, const Style& style, int64_t registered)
-    : stream_(stream), style_(style) {
-  totals_.registered = registered;
-}
-
-void Progress::Cell(const CellResult& cell, double seconds) {
-  totals_.Add(cell.verdict);
-  const bool red = IsRed(cell.verdict);
-  if (red) Print(CellLine(cell, style_));
-  const bool last = totals_.collected == totals_.registered;
-  if (style_.live) {
-    if (!red && !last && line_shown_ && seconds - last_print_ < kBetweenUpdates) return;
-    // One column stays free: a full line would make some terminals scroll.
-    Style narrower = style_;
-    --narrower.columns;
-    std::fprintf(stream_, "\r\x1b[K%s", ProgressLine(totals_, seconds, narrower).c_str());
-    std::fflush(stream_);
-    line_shown_ = true;
-  } else {
-    const int64_t tenth =
-        totals_.registered > 0 ? totals_.collected * 10 / totals_.registered : totals_.collected;
-    if (tenth == last_tenth_ && seconds - last_print_ < kBetweenLines) return;
-    last_tenth_ = tenth;
-    Print(ProgressLine(totals_, seconds, style_) + "\n");
-  }
-  last_print_ = seconds;
-}
-
-void Progress::End() { Print(""); }
-
-void Progress::Print(const std::string& text) {
-  if (line_shown_) std::fputs("\r\x1b[K", stream_);
-  line_shown_ = false;
-  std::fputs(text.c_str(), stream_);
-  std::fflush(stream_);
 }
 
 }  // namespace assay::reports

@@ -1,12 +1,13 @@
 // What a run says on a terminal or into a log.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <functional>
 #include <string>
 
-#include "harness/store/result.h"
+#include "harness/store/results.h"
 
 namespace assay::reports {
 
@@ -23,9 +24,18 @@ Style StyleFrom(bool is_terminal, int columns, const Environment& environment);
 Style StyleOf(std::FILE* stream);
 
 // All of these return lines that end in a newline, none wider than style.columns.
+// A cell's verdict, label and whole reason, and how long it took.
 std::string CellLine(const CellResult& cell, const Style& style);
 // The sentence, the path, the values, the signature, what was cleared and propagated, the repro.
 std::string FailureBlock(const CellResult& cell, const Style& style);
+// As many findings are told in full; the others are in the report.
+inline constexpr size_t kFindingsInFull = 5;
+// The first findings, an empty line and a block each, and in which other cells they are.
+std::string FindingsBlock(const RunRecord& record, const Style& style);
+// "8 NOT_EXECUTED: the engine has no kernel of tier avx512": why cells are INFRA, NOT_EXECUTED or
+// SKIPPED, at most five reasons each. INFRA cells that FindingsBlock tells of are left out. Empty
+// where there is nothing to tell.
+std::string ReasonsBlock(const RunRecord& record, const Style& style);
 // The equations of the totals, each printed, and the time.
 std::string TotalsBlock(const Totals& totals, double seconds, const Style& style);
 // Where the run stands, without a newline.

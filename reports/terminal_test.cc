@@ -78,6 +78,14 @@ TEST(Terminal, NothingIsWiderThanTheTerminal) {
           if (!utf8) cell.repro = Joined({"./assay", "run", std::string(200, 'x')}, " ");
           all += CellLine(cell, style) + FailureBlock(cell, style);
         }
+        RunRecord shown = record;
+        for (CellResult& cell : shown.cells) cell.repro.clear();
+        shown.cells.push_back(Hostile());
+        shown.cells.back().problem = "moe x=" + std::string(300, 'w');
+        shown.cells.back().repro.clear();
+        shown.cells.push_back(Hostile());
+        shown.cells.back().verdict = Verdict::kNotExecuted;
+        all += FindingsBlock(shown, style) + ReasonsBlock(shown, style);
         if (!utf8) {
           for (const char c : all) ASSERT_LT(static_cast<unsigned char>(c), 0x80);
         }
@@ -116,6 +124,13 @@ TEST(Terminal, FailureBlockReadsLikeThis) {
   also        L1.moe.e5.down on rank 2: loader: scales of rank 0 on rank 2
 )";
   EXPECT_EQ(text.substr(0, expected.size()), expected);
+  EXPECT_NE(
+      text.find("  metrics     of the first wrong op: error / tolerance 31044, three-way ratio\n"
+                "              812, condition of the worst element 5.2\n"
+                "              of the end result: cosine 0.9412, "),
+      std::string::npos)
+      << text;
+  EXPECT_NE(text.find("  tolerance   of the first wrong op: c = 71, "), std::string::npos) << text;
   const std::string repro =
       "  repro\n./assay run 'moe model=k2-mini-int4-g32 layer=1 tp=4 tier=avx2 fault=K03/rank0'\n";
   EXPECT_NE(text.find(repro), std::string::npos) << text;
@@ -158,9 +173,113 @@ TEST(Terminal, CellLineSaysWhy) {
   EXPECT_EQ(CellLine(cell, style),
             "REFUSED model qwen3-mini tp=4 avx2: 2 key-value heads cannot be cut into 4 ranks\n");
   cell.verdict = Verdict::kPass;
+  cell.reason.clear();
   cell.executed.emplace();
   cell.ms = 12.44;
   EXPECT_EQ(CellLine(cell, style), "PASS model qwen3-mini tp=4 avx2  12.4 ms\n");
+}
+
+TEST(Terminal, ACellLineWrapsAndCutsNothing) {
+  const Style style{false, false, true, 80};
+  CellResult cell;
+  cell.problem = "linear model=lama-mini tp=3";
+  cell.verdict = Verdict::kNotExecuted;
+  cell.reason =
+      "model=lama-mini is no checkpoint: the models are k2-mini, llama-mini; a path names any "
+      "other";
+  EXPECT_EQ(CellLine(cell, style),
+            "NOT_EXECUTED linear lama-mini tp=3: model=lama-mini is no checkpoint: the models\n"
+            "             are k2-mini, llama-mini; a path names any other\n");
+  // Something ran, but not what was asked for.
+  cell.executed.emplace();
+  cell.ms = 3;
+  cell.reason = "asked for tier avx512, avx2 ran";
+  EXPECT_EQ(CellLine(cell, style),
+            "NOT_EXECUTED linear lama-mini tp=3: asked for tier avx512, avx2 ran  3.0 ms\n");
+  cell.reason += " and ran again";
+  EXPECT_EQ(CellLine(cell, style),
+            "NOT_EXECUTED linear lama-mini tp=3: asked for tier avx512, avx2 ran and ran\n"
+            "             again  3.0 ms\n");
+}
+
+TEST(Terminal, ANumberStaysWithItsName) {
+  const Totals totals = SyntheticRun().Count();
+  for (int columns = 40; columns < 90; ++columns) {
+    const std::string text = TotalsBlock(totals, 1, Style{false, false, true, columns});
+    for (const char* words : {"infra 1", "not executed 16", "MISTRUSTED 1", "collected 81"}) {
+      ASSERT_NE(text.find(words), std::string::npos) << text;
+    }
+    for (const std::string& line : LinesOf(text)) ASSERT_LE(Width(line), columns) << line;
+  }
+}
+
+TEST(Terminal, ReasonsAreCounted) {
+  const Style style{false, false, true, 120};
+  RunRecord record;
+  const auto add = [&](Verdict verdict, const std::string& reason, int count) {
+    for (int i = 0; i < count; ++i) {
+      record.cells.emplace_back();
+      record.cells.back().problem = "load model=m tp=" + std::to_string(i);
+      record.cells.back().verdict = verdict;
+      record.cells.back().reason = reason;
+    }
+  };
+  EXPECT_EQ(ReasonsBlock(record, style), "");
+  add(Verdict::kPass, "", 3);
+  add(Verdict::kRefused, "heads", 3);
+  EXPECT_EQ(ReasonsBlock(record, style), "");
+  add(Verdict::kSkipped, "allow-listed", 1);
+  add(Verdict::kNotExecuted, "rare", 1);
+  add(Verdict::kNotExecuted,
+      "the engine has no kernel of tier avx512 for ct-int4-g32, and none can be emulated here", 8);
+  add(Verdict::kInfra, "timed out", 2);  // a finding already
+  EXPECT_EQ(ReasonsBlock(record, style),
+            "8 NOT_EXECUTED: the engine has no kernel of tier avx512 for ct-int4-g32, and\n"
+            "    none can be emulated here\n"
+            "1 NOT_EXECUTED: rare\n"
+            "1 SKIPPED: allow-listed\n");
+  for (const char* reason : {"a", "b", "c", "d"}) add(Verdict::kNotExecuted, reason, 2);
+  EXPECT_NE(ReasonsBlock(record, style)
+                .find("2 NOT_EXECUTED: d\n1 NOT_EXECUTED for 1 further "
+                      "reason, see the report\n1 SKIPPED"),
+            std::string::npos)
+      << ReasonsBlock(record, style);
+  // Behind five findings nothing tells of the machine's troubles but this.
+  for (int i = 0; i < 5; ++i) add(Verdict::kFail, "mistake " + std::to_string(i), 1);
+  EXPECT_EQ(ReasonsBlock(record, style).rfind("2 INFRA: timed out\n8 NOT_EXECUTED", 0), 0u);
+}
+
+TEST(Terminal, FindingsNameTheOtherCellsByWhatDiffers) {
+  const Style style{false, false, true, 80};
+  RunRecord record;
+  record.cells = {FailingExpert()};
+  const auto again = [&](const std::string& more) {
+    record.cells.push_back(FailingExpert());
+    record.cells.back().problem += more;
+  };
+  EXPECT_EQ(FindingsBlock(record, style), "\n" + FailureBlock(record.cells[0], style));
+  again(" rows=1");
+  const std::string one = FindingsBlock(record, style);
+  EXPECT_NE(one.find("  the same in 1 more cell, with\n    rows=1\n"), std::string::npos) << one;
+  for (const char* more : {" rows=2", " rows=3", " rows=4", " rows=5"}) again(more);
+  EXPECT_EQ(FindingsBlock(record, style).find("…"), std::string::npos);
+  again(" rows=6");
+  again(" rows=7");
+  EXPECT_NE(FindingsBlock(record, style)
+                .find("the same in 7 more cells, with\n    rows=1\n    "
+                      "rows=2\n    rows=3\n    rows=4\n    rows=5\n    "
+                      "… and 2 more\n"),
+            std::string::npos);
+  for (int i = 0; i < 5; ++i) {
+    again("");
+    record.cells.back().divergences[0].tap = "L" + std::to_string(i) + ".moe.out";
+  }
+  EXPECT_NE(FindingsBlock(record, style).find("\n1 more finding is in the report.\n"),
+            std::string::npos);
+  again("");
+  record.cells.back().divergences[0].tap = "logits";
+  EXPECT_NE(FindingsBlock(record, style).find("\n2 more findings are in the report.\n"),
+            std::string::npos);
 }
 
 TEST(Terminal, TotalsAreEachPrinted) {
@@ -202,6 +321,7 @@ TEST(Progress, PlainLinesInALog) {
   const std::vector<std::string> lines = LinesOf(stream.text());
   EXPECT_EQ(lines.size(), 10u + 4u);  // ten tenths, four red cells
   EXPECT_EQ(lines.back(), "81/81 cells  2 FAIL  1 MISTRUSTED  1 INFRA  8.1 s");
+  for (const std::string& line : lines) EXPECT_LE(Width(line), 80) << line;  // none is wrapped
   EXPECT_EQ(stream.text().find('\x1b'), std::string::npos);
   EXPECT_EQ(stream.text().find('\r'), std::string::npos);
   EXPECT_NE(stream.text().find(" left\n"), std::string::npos);

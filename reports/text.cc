@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
 #include <cmath>
+#include <cstdint>
 
 namespace assay::reports {
 namespace {
@@ -172,6 +174,13 @@ std::pair<std::string, std::string> ValueTexts(const std::optional<double>& a,
     out = {fmt::format("{}", *a), fmt::format("{}", *b)};
   }
   return out;
+}
+
+std::string BytesText(const std::string& bytes) {
+  uint64_t count = 0;
+  const auto [end, error] = std::from_chars(bytes.data(), bytes.data() + bytes.size(), count);
+  if (error != std::errc() || end != bytes.data() + bytes.size()) return bytes;
+  return fmt::format("{:.1f} GiB", static_cast<double>(count) / double{1 << 30});
 }
 
 std::string DurationText(double seconds) {

@@ -32,6 +32,8 @@ std::string NumberText(const std::optional<double>& value);
 // Two values that differ, with as many digits as show it.
 std::pair<std::string, std::string> ValueTexts(const std::optional<double>& a,
                                                const std::optional<double>& b);
+// "15.6 GiB" of a whole number of bytes; what is none stays as it is.
+std::string BytesText(const std::string& bytes);
 // "0.4 s", "12 s", "3 min 05 s".
 std::string DurationText(double seconds);
 

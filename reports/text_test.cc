@@ -56,6 +56,9 @@ TEST(Text, Numbers) {
   EXPECT_EQ(DurationText(185), "3 min 05 s");
   EXPECT_EQ(DurationText(7260), "2 h 01 min");
   EXPECT_EQ(DurationText(std::nan("")), "?");
+  EXPECT_EQ(BytesText("16776474624"), "15.6 GiB");
+  EXPECT_EQ(BytesText("-1"), "-1");
+  EXPECT_EQ(BytesText("1 GB"), "1 GB");
   EXPECT_EQ(Counted(1, "cell"), "1 cell");
   EXPECT_EQ(Counted(0, "cell"), "0 cells");
 }

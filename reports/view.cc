@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "reports/text.h"
 
@@ -30,20 +31,6 @@ std::string Decoded(std::string_view text) {
   return out;
 }
 
-std::string TermText(const std::string& term) {
-  static const std::map<std::string, std::string, std::less<>> kWords = {
-      {"acc", "rounding of the sum, c·u·Σ|terms|"},
-      {"out", "rounding of the output's type"},
-      {"exp", "the exponential's own error"},
-      {"function", "the function's own error"},
-      {"wire", "rounding on the way between ranks"},
-      {"propagated", "what the inputs' errors may become"},
-      {"subnormal", "half the smallest subnormal"},
-  };
-  const auto word = kWords.find(term);
-  return word == kWords.end() ? term : term + " (" + word->second + ")";
-}
-
 // What makes two findings the same mistake: everything but the rank and the element.
 std::string GroupKey(const CellResult& cell) {
   std::string key = fmt::format("{}|", NameOf(cell.verdict));
@@ -51,6 +38,11 @@ std::string GroupKey(const CellResult& cell) {
   const Divergence& first = cell.divergences.front();
   return key + fmt::format("{}|{}|{}|{}|{}", View(cell.problem).Get("model"), first.tap,
                            first.tensor, first.cls, first.signature.id);
+}
+
+// Tensors have dotted names; a key of config.json or of the problem has none.
+bool IsConfigKey(const Divergence& divergence) {
+  return divergence.cls == "loader" && divergence.tensor.find('.') == std::string::npos;
 }
 
 }  // namespace
@@ -68,7 +60,10 @@ ProblemView View(std::string_view problem) {
     problem.remove_prefix(space == std::string_view::npos ? problem.size() : space + 1);
     const size_t equals = word.find('=');
     if (equals != std::string_view::npos) {
-      view.keys.emplace(word.substr(0, equals), Decoded(word.substr(equals + 1)));
+      const std::string key(word.substr(0, equals));
+      if (view.keys.emplace(key, Decoded(word.substr(equals + 1))).second) {
+        view.order.push_back(key);
+      }
     } else if (view.kind.empty()) {
       view.kind = word;
     }
@@ -101,12 +96,37 @@ std::string Culprit(const Divergence& divergence) {
 std::string Finding(const CellResult& cell) {
   if (cell.divergences.empty()) return cell.reason.empty() ? "no reason was given" : cell.reason;
   const Divergence& first = cell.divergences.front();
-  std::string out = !first.tap.empty()      ? "the first wrong op is "
-                    : !first.tensor.empty() ? "the first wrong tensor is "
-                                            : "";
+  std::string out = !first.tap.empty()     ? "the first wrong op is "
+                    : first.tensor.empty() ? ""
+                    : IsConfigKey(first)   ? "the first finding is about "
+                                           : "the first wrong tensor is ";
   out += Culprit(first);
   if (first.signature.text.empty() && !cell.reason.empty()) out += ": " + cell.reason;
   return out;
+}
+
+std::string CellText(const CellResult& cell) {
+  std::string out = Label(cell);
+  if (IsRed(cell.verdict) || !cell.executed || !cell.reason.empty()) out += ": " + Finding(cell);
+  return out;
+}
+
+std::string FurtherReason(const CellResult& cell) {
+  if (cell.divergences.empty()) return "";  // it is the finding
+  // The harness writes what is nowhere in particular as ": loader: …", and all ranks as rank -1.
+  std::string told = cell.reason;
+  if (told.rfind(": ", 0) == 0) told.erase(0, 2);
+  constexpr std::string_view kAllRanks = " on rank -1";
+  if (const size_t at = told.find(kAllRanks); at != std::string::npos) {
+    told.erase(at, kAllRanks.size());
+  }
+  const std::string& evidence = cell.divergences.front().signature.evidence;
+  if (told == evidence || Finding(cell).find(told) != std::string::npos) return "";
+  // What an engine said stands behind the reason and is the evidence too.
+  if (!evidence.empty() && told.ends_with(": " + evidence)) {
+    return told.substr(0, told.size() - evidence.size() - 2);
+  }
+  return cell.reason;
 }
 
 std::string Sentence(const CellResult& cell) {
@@ -129,35 +149,6 @@ std::vector<std::pair<std::string, std::string>> Path(const Divergence& divergen
   if (!divergence.index.empty()) {
     out.emplace_back(divergence.unit.empty() ? "element" : divergence.unit,
                      IndexText(divergence.index));
-  }
-  return out;
-}
-
-std::string ToleranceText(const ToleranceFacts& facts) {
-  std::vector<std::string> terms;
-  for (const std::string& term : facts.terms) terms.push_back(TermText(term));
-  return fmt::format("c = {}, depth d = {}, u = {}; tolerance = {}", NumberText(facts.c),
-                     NumberText(facts.depth), facts.u_acc,
-                     terms.empty() ? "0" : Joined(terms, " + "));
-}
-
-std::vector<std::pair<std::string, std::string>> MetricTexts(const Metrics& metrics) {
-  std::vector<std::pair<std::string, std::string>> out;
-  const auto add = [&](const char* name, const std::optional<double>& value) {
-    if (value) out.emplace_back(name, NumberText(value));
-  };
-  add("largest error / tolerance", metrics.max_ratio);
-  add("cosine", metrics.cosine);
-  add("rel L2", metrics.rel_l2);
-  add("max abs error", metrics.max_abs);
-  add("KL divergence", metrics.kld);
-  add("its standard error", metrics.kld_stderr);
-  add("top-1 agreement", metrics.top1);
-  add("three-way ratio", metrics.three_way);
-  add("condition of the worst element", metrics.condition);
-  add("noise floor", metrics.noise_floor);
-  if (metrics.ambiguous) {
-    out.emplace_back("ambiguous decisions", std::to_string(*metrics.ambiguous));
   }
   return out;
 }
@@ -211,7 +202,7 @@ std::string Meaning(Verdict verdict) {
     case Verdict::kSkipped:
       return "left out for an allow-listed reason";
     case Verdict::kNotExecuted:
-      return "selected, but could not run on this machine";
+      return "selected, but not run: no such tier, kernel or model here";
     case Verdict::kInfra:
       return "timed out, killed from outside, out of memory, or a file was missing";
   }
@@ -241,20 +232,38 @@ std::string Headline(const RunRecord& record) {
   return record.finished() ? out : out + " (unfinished run)";
 }
 
-std::vector<std::string> TotalsLines(const Totals& t) {
-  const auto sign = [](bool equal) { return equal ? "=" : "is not"; };
-  const int64_t parts = t.executed + t.refused + t.skipped + t.not_executed + t.infra;
-  const int64_t judged = t.pass + t.fail + t.mistrusted;
-  return {
-      fmt::format("registered {} {} collected {}", t.registered, sign(t.registered == t.collected),
-                  t.collected),
-      fmt::format("collected {} {} executed {} + refused {} + skipped {} + not executed {} + "
-                  "infra {}",
-                  t.collected, sign(t.collected == parts), t.executed, t.refused, t.skipped,
-                  t.not_executed, t.infra),
-      fmt::format("executed {} {} PASS {} + FAIL {} + MISTRUSTED {}", t.executed,
-                  sign(t.executed == judged), t.pass, t.fail, t.mistrusted),
+std::vector<std::vector<std::string>> TotalsWords(const Totals& t) {
+  using Parts = std::vector<std::pair<const char*, int64_t>>;
+  const auto equation = [](const char* name, int64_t sum, const Parts& parts) {
+    int64_t added = 0;
+    for (const auto& [part, count] : parts) added += count;
+    std::vector<std::string> words = {fmt::format("{} {}", name, sum)};
+    const char* sign = added == sum ? "=" : "is not";
+    for (const auto& [part, count] : parts) {
+      words.emplace_back(std::exchange(sign, "+"));
+      words.push_back(fmt::format("{} {}", part, count));
+    }
+    return words;
   };
+  return {
+      equation("registered", t.registered, {{"collected", t.collected}}),
+      equation("collected", t.collected,
+               {{"executed", t.executed},
+                {"refused", t.refused},
+                {"skipped", t.skipped},
+                {"not executed", t.not_executed},
+                {"infra", t.infra}}),
+      equation("executed", t.executed,
+               {{"PASS", t.pass}, {"FAIL", t.fail}, {"MISTRUSTED", t.mistrusted}}),
+  };
+}
+
+std::vector<std::string> TotalsLines(const Totals& totals) {
+  std::vector<std::string> out;
+  for (const std::vector<std::string>& words : TotalsWords(totals)) {
+    out.push_back(Joined(words, " "));
+  }
+  return out;
 }
 
 std::vector<std::pair<std::string, std::string>> RunFacts(const RunRecord& record) {
@@ -265,7 +274,11 @@ std::vector<std::pair<std::string, std::string>> RunFacts(const RunRecord& recor
     for (const auto& [name, value] : FlattenJson(json)) {
       std::string title = name.empty() ? what : name == "name" ? what : name;
       std::replace(title.begin(), title.end(), '_', ' ');
-      out.emplace_back(title == "revision" ? what + " " + title : title, value);
+      if (title == "memory bytes") {
+        out.emplace_back("memory", BytesText(value));
+      } else {
+        out.emplace_back(title == "revision" ? what + " " + title : title, value);
+      }
     }
   };
   add("machine", header.machine_json);

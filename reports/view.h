@@ -15,6 +15,7 @@ namespace assay::reports {
 struct ProblemView {
   std::string kind;
   std::map<std::string, std::string, std::less<>> keys;  // decoded
+  std::vector<std::string> order;                        // of the keys, as they stand
   std::string Get(std::string_view key, std::string_view fallback = "") const;
 };
 ProblemView View(std::string_view problem);
@@ -24,6 +25,10 @@ std::string Label(const CellResult& cell);
 // What the cell found: "the first wrong op is L1.moe.e5.down on rank 1: loader: scales of …"; the
 // reason where nothing was located.
 std::string Finding(const CellResult& cell);
+// Label, and the finding or the reason if there is one; without the verdict.
+std::string CellText(const CellResult& cell);
+// The reason where the finding and its evidence do not say it already, else empty.
+std::string FurtherReason(const CellResult& cell);
 // "FAIL " + label + ": " + finding.
 std::string Sentence(const CellResult& cell);
 // One divergence without "the first wrong op is".
@@ -31,10 +36,17 @@ std::string Culprit(const Divergence& divergence);
 
 // From coarse to fine: layer, op, rank, expert, then the index in its unit.
 std::vector<std::pair<std::string, std::string>> Path(const Divergence& divergence);
-// "tolerance = …" in words, from its facts.
-std::string ToleranceText(const ToleranceFacts& facts);
-// The metrics that were computed, by name.
-std::vector<std::pair<std::string, std::string>> MetricTexts(const Metrics& metrics);
+// "of the first wrong op: c = 71, …; tolerance = …" in words, from its facts; empty: not computed.
+std::string ToleranceLine(const CellResult& cell);
+// Figures of one thing: "of the first wrong op", "of the end result".
+struct MetricSet {
+  std::string of;
+  std::vector<std::pair<std::string, std::string>> values;  // never empty
+};
+// The metrics that were computed, each with what it is of.
+std::vector<MetricSet> MetricSets(const CellResult& cell);
+// A set a line: "of the end result: cosine 0.9412, rel L2 0.3517".
+std::vector<std::string> MetricLines(const CellResult& cell);
 
 bool IsRed(Verdict verdict);    // FAIL, MISTRUSTED, INFRA
 int Severity(Verdict verdict);  // larger is worse
@@ -48,6 +60,8 @@ std::string Meaning(Verdict verdict);
 std::string Headline(const RunRecord& record);
 // The equations of the totals, one a line; where one does not hold, it says so.
 std::vector<std::string> TotalsLines(const Totals& totals);
+// The same in words that belong together: "collected 81", "=", "not executed 16", "+", …
+std::vector<std::vector<std::string>> TotalsWords(const Totals& totals);
 // Revision, machine, engines … for the heading: (name, value).
 std::vector<std::pair<std::string, std::string>> RunFacts(const RunRecord& record);
 

@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "reports/heat.h"
+#include "reports/short_form.h"
 #include "reports/synthetic_run.h"
 
 namespace assay::reports {
@@ -29,6 +32,105 @@ TEST(View, SentenceNamesTheCulprit) {
   EXPECT_EQ(Sentence(crash),
             "FAIL model m tp=2 avx2: the first wrong tensor is embed.weight: kernel: died of "
             "signal 11");
+}
+
+TEST(View, AConfigKeyIsNotCalledAWrongTensor) {
+  CellResult cell = Cell("load model=m tp=8", Verdict::kFail);
+  cell.divergences.emplace_back();
+  cell.divergences[0].cls = "loader";
+  cell.divergences[0].tensor = "num_attention_heads";
+  cell.divergences[0].signature.text = "an illegal shard was accepted";
+  EXPECT_EQ(Finding(cell),
+            "the first finding is about num_attention_heads: loader: an illegal shard was "
+            "accepted");
+  cell.divergences[0].tensor = "model.layers.1.mlp.gate_proj.weight";
+  EXPECT_EQ(Finding(cell).rfind("the first wrong tensor is model.layers.1.mlp", 0), 0u);
+}
+
+TEST(View, AReasonIsToldOnce) {
+  CellResult cell = FailingExpert();
+  EXPECT_EQ(FurtherReason(cell), cell.reason);  // says something else
+  cell.reason = "L1.moe.e5.down on rank 1: loader: scales of rank 0 on rank 1";
+  EXPECT_EQ(FurtherReason(cell), "");
+  cell.divergences[0].rank = -1;
+  cell.reason = "L1.moe.e5.down on rank -1: loader: scales of rank 0 on rank 1";
+  EXPECT_EQ(FurtherReason(cell), "");
+  cell.reason = cell.divergences[0].signature.evidence;
+  EXPECT_EQ(FurtherReason(cell), "");
+  cell.reason = "the engine refused: " + cell.divergences[0].signature.evidence;
+  EXPECT_EQ(FurtherReason(cell), "the engine refused");
+  cell.divergences.clear();
+  cell.reason = "timed out";  // the finding itself
+  EXPECT_EQ(FurtherReason(cell), "");
+  EXPECT_EQ(Finding(cell), "timed out");
+}
+
+TEST(View, EachFigureSaysWhatItIsOf) {
+  CellResult cell = FailingExpert();
+  cell.metrics.ambiguous = 2;
+  EXPECT_EQ(MetricLines(cell),
+            (std::vector<std::string>{"of the first wrong op: error / tolerance 31044, three-way "
+                                      "ratio 812, condition of the worst element 5.2",
+                                      "of the end result: cosine 0.9412, rel L2 0.3517, max abs "
+                                      "error 1.204",
+                                      "of the whole cell: ambiguous decisions 2"}));
+  EXPECT_EQ(ToleranceLine(cell).rfind("of the first wrong op: c = 71, ", 0), 0u);
+  // A later op is further off.
+  cell.ops.back().local = cell.metrics.max_ratio = std::numeric_limits<double>::infinity();
+  EXPECT_EQ(MetricLines(cell)[0].rfind(
+                "of L1.moe.out, the furthest beyond its bound: error / tolerance inf (bits differ "
+                "where they must be equal, or a value is not finite)",
+                0),
+            0u)
+      << MetricLines(cell)[0];
+  // Not compared as a whole: all figures are the op's.
+  cell = FailingExpert();
+  cell.metrics.allclose_excess.reset();
+  EXPECT_NE(MetricLines(cell)[0].find("cosine 0.9412"), std::string::npos);
+  EXPECT_EQ(MetricLines(cell).back().find("of the end result"), std::string::npos);
+  cell.verdict = Verdict::kPass;
+  cell.divergences.clear();
+  EXPECT_EQ(MetricLines(cell)[0].rfind("of the op with the largest error: ", 0), 0u);
+  cell.metrics = Metrics();
+  EXPECT_TRUE(MetricLines(cell).empty());
+  EXPECT_EQ(ToleranceLine(cell), "");
+}
+
+std::string ShortText(const CellResult& cell, const Keys& varying) {
+  std::string out;
+  for (const ShortWord& word : ShortForm(cell, varying)) {
+    out += word.emphasised ? "*" + word.text + "* " : word.text + " ";
+  }
+  return out;
+}
+
+TEST(ShortForm, NamesWhatDiffers) {
+  const CellResult a = Cell("moe model=m layer=1 tp=2 attn_tp=2 tier=avx2 tokens=5", {});
+  const CellResult b = Cell("moe model=m tp=4 attn_tp=4 tier=avx2 tokens=16", {});
+  EXPECT_EQ(Difference(b, a), "tp=4 tokens=16 no layer");
+  EXPECT_EQ(Difference(a, b), "layer=1 tp=2 tokens=5");
+  EXPECT_EQ(Difference(a, a), Label(a));
+  const CellResult c = Cell("load model=m layer=1 tp=2 attn_tp=2 tier=avx2 tokens=5", {});
+  EXPECT_EQ(Difference(c, a), "load");
+  EXPECT_EQ(ShortText(a, {}), "moe m tp=2 avx2 ");
+  EXPECT_EQ(ShortText(b, DifferingKeys(a, b)), "moe m *tp=4* avx2 *tokens=16* *no layer* ");
+  EXPECT_EQ(ShortText(c, VaryingKeys({&a, &c})), "*load* m tp=2 avx2 ");
+  EXPECT_EQ(VaryingKeys({&a, &b, &c}), (Keys{"", "layer", "tokens", "tp"}));
+  EXPECT_TRUE(VaryingKeys({&a}).empty());
+  const CellResult whole = Cell("moe model=m layer=1 tp=2 attn_tp=1 tier=avx2 tokens=5", {});
+  EXPECT_EQ(Difference(whole, a), "attn_tp=1");
+  EXPECT_EQ(Difference(a, whole), "attn_tp=2");
+  EXPECT_EQ(ShortText(whole, {"attn_tp"}), "moe m tp=2 *attn_tp=1* avx2 ");
+  EXPECT_EQ(ShortText(a, {"attn_tp"}), "moe m tp=2 avx2 *attn_tp=2* ");
+}
+
+TEST(View, FactsOfTheMachineInTheirUnits) {
+  bool found = false;
+  for (const auto& [name, value] : RunFacts(SyntheticRun())) {
+    EXPECT_NE(name, "memory bytes");
+    found |= name == "memory" && value == "16.0 GiB";
+  }
+  EXPECT_TRUE(found);
 }
 
 TEST(View, LabelTellsNeighboursApart) {
