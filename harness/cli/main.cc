@@ -1,6 +1,8 @@
 // assay VERB …: finds the verb and runs it.
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstdio>
@@ -104,4 +106,15 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace assay::cli
 
-int main(int argc, char** argv) { return assay::cli::Main(argc, argv); }
+int main(int argc, char** argv) {
+  // A closed standard stream would give its number to the next file that is opened: results would
+  // be written where progress goes.
+  for (int fd = 0; fd <= 2; ++fd) {
+    if (fcntl(fd, F_GETFD) == -1) (void)open("/dev/null", fd == 0 ? O_RDONLY : O_WRONLY);
+  }
+  const int code = assay::cli::Main(argc, argv);
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+    return assay::cli::BadUsage("standard output could not be written");
+  }
+  return code;
+}

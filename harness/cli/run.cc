@@ -143,6 +143,18 @@ std::vector<CellResult> SkippedCells(const Selection& selection,
   return cells;
 }
 
+// An engine that cannot be used is found before the first cell. Its path becomes absolute, so that
+// a resumed run finds it from anywhere.
+Status ResolveEngine(std::string* engine) {
+  if (engine->empty()) return Ok();
+  auto found = run::FindEngine(*engine, "");
+  if (!found) return found.error();
+  if (!found->library.empty()) *engine = found->library;
+  auto facts = run::Describe(*found);
+  if (!facts) return facts.error();
+  return Ok();
+}
+
 volatile std::sig_atomic_t interrupted = 0;
 
 void OnSignal(int) { interrupted = 1; }
@@ -197,25 +209,6 @@ Result<Opened> OpenResults(const RunOptions& options, Selection* selection) {
   return Opened{std::move(*writer), {}, dir};
 }
 
-// One block for each finding; cells that show the same one are named behind it.
-void PrintFindings(const RunRecord& record, const reports::Style& style) {
-  constexpr size_t kShown = 5;
-  const std::vector<reports::Group> groups = reports::GroupFindings(record);
-  for (size_t i = 0; i < std::min(kShown, groups.size()); ++i) {
-    const auto& cells = groups[i].cells;
-    std::fputs(("\n" + reports::FailureBlock(*cells[0], style)).c_str(), stdout);
-    if (cells.size() == 1) continue;
-    std::printf("  the same in %zu more cells:\n", cells.size() - 1);
-    for (size_t other = 1; other < std::min(kShown, cells.size()); ++other) {
-      std::fputs(("    " + reports::Label(*cells[other]) + "\n").c_str(), stdout);
-    }
-    if (cells.size() > kShown) std::printf("    ...\n");
-  }
-  if (groups.size() > kShown) {
-    std::printf("\n%zu more findings are in the report.\n", groups.size() - kShown);
-  }
-}
-
 int Conclude(const Opened& opened, const std::vector<CellResult>& cells, int64_t registered,
              double seconds, const std::vector<Requirement>& requirements, ResultsWriter* writer) {
   Totals totals;
@@ -227,11 +220,12 @@ int Conclude(const Opened& opened, const std::vector<CellResult>& cells, int64_t
   }
   auto record = ReadResults(opened.dir);
   if (!record) return BadUsage(record.error().message);
-  PrintFindings(*record, style);
-  if (cells.size() == 1 && cells[0].verdict != Verdict::kFail) {
+  std::fputs(reports::FindingsBlock(*record, style).c_str(), stdout);
+  if (cells.size() == 1 && !reports::IsRed(cells[0].verdict)) {
     std::fputs(reports::CellLine(cells[0], style).c_str(), stdout);
   }
   std::fputs(("\n" + reports::TotalsBlock(totals, seconds, style)).c_str(), stdout);
+  if (cells.size() > 1) std::fputs(reports::ReasonsBlock(*record, style).c_str(), stdout);
   if (auto status = reports::RenderAll(*record, opened.dir); !status) {
     return BadUsage(status.error().message);
   }
@@ -317,6 +311,9 @@ int Run(int argc, char** argv) {
                                   given.resume, record->header.selection));
     }
     TakeRecorded(record->header.selection, &given);
+  }
+  if (auto status = ResolveEngine(&given.engine); !status) {
+    return BadUsage(status.error().message);
   }
   run::ModelStore models;
   auto selection = Select(given.words, given.matrix, given.engine, &models);

@@ -127,6 +127,7 @@ Result<Selection> Select(const std::vector<std::string>& words, const std::strin
     if (!engine.empty() && engine != cell.problem.Get("engine")) {
       cell.problem.keys["engine"] = engine;
       cell.problem.keys.erase("kernel");
+      if (auto again = run::ResolveProblem(cell.problem, models)) cell.problem = std::move(*again);
     }
     if (!run::Matches(cell.problem, filters)) continue;
     // Cells that differed in another engine's kernel alone have become one.

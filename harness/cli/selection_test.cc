@@ -96,7 +96,8 @@ TEST(Selection, ProblemsThatCannotRunHereAreStillSelected) {
 TEST(Selection, WordsThatAreWrong) {
   ExpectSays(ErrorOf({"laod"}), {"laod", "neither a kind", "load", "key=value"});
   ExpectSays(ErrorOf({"teir=avx2"}), {"teir", "did you mean tier?"});
-  ExpectSays(ErrorOf({"tp=77"}), {"no cell of the matrix has tp=77", "./assay list"});
+  ExpectSays(ErrorOf({"tp=77"}),
+             {"no cell of the matrix has tp=77", "its cells have 1, 2, 3, 4, 8"});
   ExpectSays(ErrorOf({"load model=k2-mini tp=x"}), {"tp=x"});
   ExpectSays(ErrorOf({"load model=k2-mini layer=99"}), {"layer=99"});
   ExpectSays(ErrorOf({"load model=k2-mini tp=99999"}), {"tp=99999", "1 to 1024"});

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <cctype>
 #include <chrono>
 #include <csignal>
 #include <cstring>
@@ -71,6 +72,63 @@ Result<std::vector<shard::Component>> ComponentsOf(const CellSpec& spec) {
   return shard::ListComponents(spec.model->checkpoint->config(), *spec.weights, spec.selection);
 }
 
+bool HasNumber(const std::string& text, int64_t number) {
+  const std::string wanted = std::to_string(number);
+  for (size_t at = text.find(wanted); at != std::string::npos; at = text.find(wanted, at + 1)) {
+    const size_t end = at + wanted.size();
+    const bool begins = at == 0 || !std::isdigit(static_cast<unsigned char>(text[at - 1]));
+    const bool ends = end == text.size() || !std::isdigit(static_cast<unsigned char>(text[end]));
+    if (begins && ends) return true;
+  }
+  return false;
+}
+
+// Whether an engine refused for what the plan refuses: it names the tensor (or the key), or the
+// extent and the degree that does not divide it, in the stored unit or in elements. Engines word
+// this differently; one that names neither refused for another reason, or cannot say why.
+bool SameReason(const shard::Refusal& refusal, const abi::Outcome& outcome) {
+  const std::string tensor(outcome.error.tensor,
+                           strnlen(outcome.error.tensor, sizeof(outcome.error.tensor)));
+  const std::string said = outcome.message + " " + tensor;
+  if (!refusal.tensor.empty() && said.find(refusal.tensor) != std::string::npos) return true;
+  if (!refusal.cuts.empty() && said.find(refusal.cuts) != std::string::npos) return true;
+  const bool extent = HasNumber(said, refusal.extent) ||
+                      (refusal.elements > 0 && HasNumber(said, refusal.elements)) ||
+                      outcome.error.got == refusal.extent ||
+                      outcome.error.expected == refusal.extent;
+  return extent && HasNumber(said, refusal.parts);
+}
+
+CellRun ReadRefused(const shard::Refusal& refusal, const abi::Outcome& outcome, CellRun run) {
+  CellResult& result = run.result;
+  if (SameReason(refusal, outcome)) {
+    result.verdict = Verdict::kRefused;
+    result.reason = refusal.Message();
+    return run;
+  }
+  result.verdict = Verdict::kFail;
+  result.reason = fmt::format("illegal, but refused for another reason: '{}'; due was: {}",
+                              outcome.message, refusal.Message());
+  Divergence divergence;
+  divergence.cls = outcome.phase == abi::Phase::kOpen ? "selection" : "loader";
+  divergence.tensor = refusal.tensor;
+  divergence.unit = refusal.unit;
+  divergence.signature = {"refused", "an illegal degree was refused for another reason",
+                          outcome.message};
+  result.divergences.push_back(divergence);
+  return run;
+}
+
+// Whether the engine says that it has what the cell runs; the reason if it says that it has not.
+std::string Lacks(const CellSpec& spec) {
+  const std::string needed = spec.mode == Mode::kScope ? spec.scope
+                             : spec.mode == Mode::kOps ? "op"
+                                                       : "";
+  if (needed.empty() || abi::MayHave(spec.facts.scopes, needed)) return "";
+  return fmt::format("the engine does not offer scope {}; it has {}", needed,
+                     fmt::join(*spec.facts.scopes, ", "));
+}
+
 // An illegal degree: the engine is asked all the same, and has to refuse.
 CellRun RunIllegal(const CellSpec& spec, const shard::Refusal& refusal, const CellLimits& limits,
                    CellRun run) {
@@ -82,9 +140,7 @@ CellRun RunIllegal(const CellSpec& spec, const shard::Refusal& refusal, const Ce
   CellResult& result = run.result;
   result.engine_output = outcome.output;
   if (outcome.ending == abi::Ending::kRefused) {
-    result.verdict = Verdict::kRefused;
-    result.reason = refusal.Message();
-    return run;
+    return ReadRefused(refusal, outcome, std::move(run));
   }
   const bool answered =
       outcome.ending == abi::Ending::kFinished || outcome.ending == abi::Ending::kDirty;
@@ -155,6 +211,16 @@ CellRun RunLegal(CellSpec* spec, const CellLimits& limits, CellRun run) {
   return run;
 }
 
+// What is needed to run the cell again: not what it resolves to by itself.
+std::string ReproOf(const Problem& problem, ModelStore* models) {
+  Problem shorter = problem;
+  shorter.keys.erase("method");
+  shorter.keys.erase("kernel");
+  auto again = ResolveProblem(shorter, models);
+  const bool same = again && PrintCanonical(*again) == PrintCanonical(problem);
+  return fmt::format("./assay run '{}'", PrintMinimal(same ? shorter : problem));
+}
+
 }  // namespace
 
 CellRun ExecuteCell(const Problem& problem, ModelStore* models, const CellLimits& limits) {
@@ -167,9 +233,12 @@ CellRun ExecuteCell(const Problem& problem, ModelStore* models, const CellLimits
     run = Ended(std::move(run), spec.error());
   } else {
     run.result.problem = PrintCanonical((*spec)->problem);
+    run.result.repro = ReproOf((*spec)->problem, models);
     auto planned = PlanOf(**spec, true);
     if (!planned) {
       run = Ended(std::move(run), planned.error());
+    } else if (const std::string lacks = Lacks(**spec); !lacks.empty()) {
+      run = Ended(std::move(run), Error{lacks, ErrorKind::kUnsupported});
     } else if (planned->refusal) {
       run = RunIllegal(**spec, *planned->refusal, limits, std::move(run));
     } else {

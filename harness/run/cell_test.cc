@@ -92,7 +92,11 @@ TEST(Cell, TheProblemIsResolvedAndItsReproReadsBack) {
   const CellResult cell = Execute("linear model=k2-mini layer=0 op=mlp.up");
   EXPECT_NE(cell.problem.find(" method=bf16 "), std::string::npos) << cell.problem;
   EXPECT_NE(cell.problem.find(" tier="), std::string::npos) << cell.problem;
-  EXPECT_EQ(cell.repro, "./assay run 'linear model=k2-mini layer=0 op=mlp.up'");
+  EXPECT_NE(cell.problem.find(" kernel="), std::string::npos) << cell.problem;
+  // The tier is the host's and is kept; method and kernel follow from the rest.
+  const std::string tier = cell.executed->tier;
+  EXPECT_EQ(cell.repro, "./assay run 'linear model=k2-mini layer=0 op=mlp.up" +
+                            (tier.empty() ? "" : " tier=" + tier) + "'");
 }
 
 TEST(Cell, IllegalDegreesAreRefusedForTheRightReason) {
@@ -140,7 +144,7 @@ TEST(Cell, AnEngineFromALibraryPasses) {
   for (const char* tp : {"tp=1", "tp=2", "tp=4"}) {
     const CellResult cell = Execute(
         std::string("linear model=k2-mini layer=0 tier=scalar engine=") + kExample + " " + tp);
-    ExpectVerdict(cell, Verdict::kPass, "not given back: ");  // it gives no norms
+    ExpectVerdict(cell, Verdict::kPass, "");
     EXPECT_EQ(cell.executed->kernel, "dot_bf16");
     EXPECT_EQ(cell.executed->engine, "example@1");
   }
@@ -237,8 +241,14 @@ TEST(Cell, IllegalDegreesAndOtherEngines) {
     ExpectSignature(cell, "loader", "illegal-accepted");
   }
   {
-    const Odd odd("refuse-open");
+    const Odd odd("refuse-heads");
     ExpectVerdict(Execute(illegal), Verdict::kRefused, "largest legal TP is 3");
+  }
+  {
+    const Odd odd("refuse-open");  // its reason has nothing to do with heads
+    const CellResult cell = Execute(illegal);
+    ExpectVerdict(cell, Verdict::kFail, "refused for another reason");
+    ExpectSignature(cell, "selection", "refused");
   }
   // It loads by the plan alone; of an illegal degree there is none, so that it can refuse nothing.
   ExpectVerdict(Execute(illegal), Verdict::kNotExecuted, "without a plan");
@@ -259,12 +269,12 @@ TEST(Cell, ShardsThatCannotBeReadBack) {
   const std::string load = std::string("load model=k2-mini layer=0 tier=scalar engine=") + kOdd;
   {
     const Odd odd("own-layout");
-    ExpectVerdict(Execute(Odd::Cell()), Verdict::kPass, "4 of 4 shards");
+    ExpectVerdict(Execute(Odd::Cell()), Verdict::kPass, "1 of 1 shards");
     ExpectVerdict(Execute(load), Verdict::kNotExecuted, "nothing that could be judged");
   }
   {
     const Odd odd("no-export");
-    ExpectVerdict(Execute(Odd::Cell()), Verdict::kPass, "4 of 4 shards");
+    ExpectVerdict(Execute(Odd::Cell()), Verdict::kPass, "1 of 1 shards");
     ExpectVerdict(Execute(load), Verdict::kNotExecuted, "nothing that could be judged");
   }
   {
@@ -274,6 +284,40 @@ TEST(Cell, ShardsThatCannotBeReadBack) {
     ExpectSignature(cell, "layout", "wrong-shape");
     EXPECT_FALSE(cell.divergences[0].tensor.empty());
   }
+}
+
+TEST(Cell, ALoadOfWhichOnlyAPartCanBeSeenIsNotAPass) {
+  const CellResult cell =
+      Execute(std::string("load model=k2-mini layer=0 tp=2 tier=scalar engine=") + kExample);
+  ExpectVerdict(cell, Verdict::kNotExecuted, "shards were given back");  // it keeps no norms
+}
+
+TEST(Cell, EnginesAreNotAskedForScopesThatTheyDoNotOffer) {
+  for (const char* cell : {"model model=llama-mini tp=2", "attn model=llama-mini layer=0 tp=2"}) {
+    ExpectVerdict(Execute(std::string(cell) + " tier=scalar engine=" + kExample),
+                  Verdict::kNotExecuted, "does not offer scope");
+  }
+}
+
+TEST(Cell, ExpertsWithoutTokensAreLeftOut) {
+  for (const char* cell : {"linear model=k2-mini layer=1 tokens=1", "act model=k2-mini layer=1",
+                           "linear model=k2-mini layer=1 fill=real",
+                           "linear model=k2-mini-int4-g32 layer=1 op=moe.down fill=real tp=2",
+                           "act model=k2-mini layer=1 fill=real"}) {
+    ExpectVerdict(Execute(cell), Verdict::kPass, "");
+  }
+}
+
+TEST(Cell, ForcedRoutingWithDecodes) {
+  ExpectVerdict(Execute("layer model=k2-mini layer=1 routing=forced tokens=3+2"), Verdict::kPass,
+                "");
+}
+
+TEST(Cell, OtherThreadsThanAskedForAreNotAPass) {
+  ExpectVerdict(Execute(std::string("linear model=k2-mini layer=0 op=mlp.up threads=7 tier=scalar "
+                                    "engine=") +
+                        kExample),
+                Verdict::kNotExecuted, "asked for 7 threads, 1 ran");
 }
 
 TEST(Cell, ABrokenBufferRuleIsAFailure) {

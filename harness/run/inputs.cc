@@ -144,6 +144,24 @@ class InputMaker {
     return static_cast<int64_t>(spec_->steps[static_cast<size_t>(step)].tokens.size());
   }
 
+  // Of an expert's tap: the tokens that go to it, where that is known; else every row.
+  int64_t RowsOf(const std::string& tap, int step) {
+    const Node* node = spec_->oracle->FindNode(tap);
+    if (node == nullptr || node->expert < 0) return Rows(step);
+    const auto ids = spec_->given.find({step, fmt::format("L{}.router.ids", node->layer), -1});
+    if (ids != spec_->given.end()) return TokensOf(ids->second, node->expert);
+    if (spec_->fill != Fill::kReal || !LoadReal()) return Rows(step);
+    return real_[static_cast<size_t>(step)].count(tap) == 0 ? 0 : Rows(step);
+  }
+
+  // The oracle's own chain, once. False: it could not be run; Whole() says why.
+  bool LoadReal() {
+    if (!real_.empty()) return true;
+    auto traced = ChainOf(RealTaps());
+    if (traced) real_ = std::move(*traced);
+    return !real_.empty();
+  }
+
   // Whose ops of this layer are judged.
   std::set<int64_t> ExpertsOf(int64_t layer) const {
     std::set<int64_t> experts;
@@ -177,8 +195,11 @@ class InputMaker {
     reference::RunRequest request;
     request.steps = spec_->steps;
     request.wanted = std::move(wanted);
+    // Real inputs come from the chain itself, which starts at the embedding.
     for (const auto& [key, value] : spec_->given) {
-      if (key.step == 0) request.given[key.tap] = judge::ToTensor(value);
+      if (key.step == 0 && spec_->fill != Fill::kReal) {
+        request.given[key.tap] = judge::ToTensor(value);
+      }
     }
     if (spec_->layer >= 0) request.last_layer = spec_->layer;
     return spec_->oracle->Run(request, Contract::Exact());
@@ -187,7 +208,8 @@ class InputMaker {
   Result<TapValue> Whole(const std::string& tap, int step, int64_t columns) {
     if (spec_->fill != Fill::kReal) {
       return FillActivation(spec_->fill, spec_->seed,
-                            step == 0 ? tap : fmt::format("{}#{}", tap, step), Rows(step), columns);
+                            step == 0 ? tap : fmt::format("{}#{}", tap, step), RowsOf(tap, step),
+                            columns);
     }
     if (real_.empty()) {
       auto traced = ChainOf(RealTaps());
@@ -235,6 +257,7 @@ class InputMaker {
       return Ok();
     auto columns = WholeColumns(*spec_, input.tap);
     if (!columns) return columns.error();
+    if (RowsOf(input.tap, 0) == 0) return Ok();  // an expert without tokens
     auto whole = Whole(input.tap, 0, *columns);
     if (!whole) return whole.error();
     if (input.spread == reference::Spread::kReplicated) {
@@ -348,6 +371,11 @@ Status PickExperts(CellSpec* spec) {
 }
 
 }  // namespace
+
+int64_t TokensOf(const TapValue& ids, int64_t expert) {
+  const Tensor tensor = judge::ToTensor(ids);
+  return std::count(tensor.data.begin(), tensor.data.end(), static_cast<double>(expert));
+}
 
 Result<int64_t> WholeColumns(const CellSpec& spec, const std::string& tap) {
   const Node* node = spec.oracle->FindNode(tap);

@@ -125,7 +125,11 @@ reference::Tensor AddCellMetrics(const CellSpec& spec, const abi::Outcome& outco
     ambiguous += judged.ambiguous;
     exact &= judged.mode == "exact" || judged.mode == "discrete";
     bitwise &= judged.mode != "bounded";
-    if (worst == nullptr || judged.max_ratio > worst->max_ratio) worst = &judged;
+    // The first wrong op where there is one, else the one nearest to its bound.
+    const bool passing = worst == nullptr || worst->pass;
+    if (passing && (worst == nullptr || !judged.pass || judged.max_ratio > worst->max_ratio)) {
+      worst = &judged;
+    }
   }
   result->mode = exact ? "exact" : bitwise ? "bitwise" : "bounded";
   metrics.ambiguous = ambiguous;

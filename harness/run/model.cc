@@ -43,6 +43,14 @@ void FindMethods(Model* model) {
   }
 }
 
+// Says which checkpoint, where the message does not say which file.
+Error In(const std::string& path, const Error& error) {
+  if (error.kind != ErrorKind::kBadInput || error.message.find(path) != std::string::npos) {
+    return error;
+  }
+  return Error{fmt::format("{}: {}", path, error.message), error.kind};
+}
+
 Result<std::unique_ptr<Model>> OpenModel(const std::string& name) {
   auto path = Resolve(name);
   if (!path) return path.error();
@@ -52,13 +60,13 @@ Result<std::unique_ptr<Model>> OpenModel(const std::string& name) {
   model->name = name;
   model->checkpoint = std::move(*checkpoint);
   auto oracle = reference::Oracle::Create(model->checkpoint->config(), *model->checkpoint);
-  if (!oracle) return oracle.error();
+  if (!oracle) return In(*path, oracle.error());
   model->oracle = std::move(*oracle);
   shard::Selection everything;
   everything.headers_only = true;
   auto components =
       shard::ListComponents(model->checkpoint->config(), *model->checkpoint, everything);
-  if (!components) return components.error();
+  if (!components) return In(*path, components.error());
   model->components = std::move(*components);
   FindMethods(model.get());
   return model;

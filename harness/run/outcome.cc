@@ -125,16 +125,42 @@ judge::JudgeRequest RequestOf(const CellSpec& spec, const abi::Outcome& outcome)
   return request;
 }
 
+// The kernel that a cell asks for is the one of its method's weights; others of the cell (bf16
+// beside int4 experts) take their own. Every op with such weights must have a record.
+std::string OtherKernel(const CellSpec& spec, const abi::Outcome& outcome) {
+  if (spec.mode == Mode::kLoad || spec.mode == Mode::kCollective) return "";
+  const std::string wanted = spec.problem.Get("kernel");
+  std::set<std::pair<std::string, int>> recorded;
+  for (const ExecutedRecord& record : outcome.trace.executed) {
+    recorded.insert({record.tap, record.rank});
+    if (wanted.empty() || record.layout.empty()) continue;
+    const abi::DescribedKernel* kernel = spec.facts.FindKernel(record.kernel);
+    const bool same_method = kernel == nullptr || kernel->method == spec.problem.Get("method");
+    if (same_method && record.kernel != wanted) {
+      return fmt::format("asked for kernel {}, {} ran for {}", wanted, record.kernel, record.tap);
+    }
+  }
+  for (const auto& [key, value] : outcome.trace.taps) {
+    const Node* node = spec.oracle->FindNode(key.tap);
+    if (node == nullptr || node->op != reference::Op::kLinear || key.rank < 0) continue;
+    if (recorded.count({key.tap, key.rank}) == 0 && recorded.count({key.tap, -1}) == 0) {
+      return fmt::format("no record of what ran for {} on rank {}", key.tap, key.rank);
+    }
+  }
+  return "";
+}
+
 // Whether what ran is what the cell asked for; the reason if not.
-std::string Fallback(const CellSpec& spec, const Executed& executed) {
+std::string Fallback(const CellSpec& spec, const abi::Outcome& outcome, const Executed& executed) {
   const std::string tier = spec.problem.Get("tier");
   if (!tier.empty() && executed.tier != tier) {
     return fmt::format("asked for tier {}, {} ran", tier,
                        executed.tier.empty() ? "nothing that was recorded" : executed.tier);
   }
-  const std::string kernel = spec.problem.Get("kernel");
-  if (!kernel.empty() && executed.kernel != kernel && spec.mode != Mode::kLoad) {
-    return fmt::format("asked for kernel {}, {} ran", kernel, executed.kernel);
+  if (const std::string other = OtherKernel(spec, outcome); !other.empty()) return other;
+  const std::string threads = spec.problem.Get("threads");
+  if (!threads.empty() && spec.mode != Mode::kLoad && executed.threads != std::stoll(threads)) {
+    return fmt::format("asked for {} threads, {} ran", threads, executed.threads);
   }
   const std::string layout = spec.problem.Get("layout");
   if (!layout.empty() && executed.layout != layout) {
@@ -149,13 +175,46 @@ std::string Fallback(const CellSpec& spec, const Executed& executed) {
   return "";
 }
 
-void ReadDirt(const abi::Outcome& outcome, CellResult* result) {
-  result->verdict = Verdict::kFail;
-  result->reason = outcome.message;
+Divergence DirtOf(const abi::Outcome& outcome) {
   Divergence divergence;
   divergence.cls = outcome.phase <= abi::Phase::kExport ? "loader" : "kernel";
-  divergence.signature = {"buffer-rule-broken", "a rule about buffers was broken", outcome.message};
-  result->divergences.push_back(divergence);
+  divergence.signature = {"buffer-rule-broken", outcome.message, "the rules are in harness/abi"};
+  return divergence;
+}
+
+// What ran by the engine's own record against what it says of itself; empty if they agree.
+std::string Unlisted(const CellSpec& spec, const abi::Outcome& outcome) {
+  if (spec.facts.kernels.empty()) return "";
+  for (const ExecutedRecord& record : outcome.trace.executed) {
+    if (record.layout.empty()) continue;  // ops without a weight need not be listed
+    const abi::DescribedKernel* kernel = spec.facts.FindKernel(record.kernel);
+    if (kernel == nullptr) {
+      return fmt::format("{} on rank {}: kernel {} ran, which describe() does not list", record.tap,
+                         record.rank, record.kernel);
+    }
+    if (!kernel->layout.empty() && kernel->layout != record.layout) {
+      return fmt::format("{} on rank {}: kernel {} ran on layout {}, describe() says {}",
+                         record.tap, record.rank, record.kernel, record.layout, kernel->layout);
+    }
+    if (!kernel->act.empty() && !record.act.empty() && kernel->act != record.act) {
+      return fmt::format("{} on rank {}: kernel {} ran on act {}, describe() says {}", record.tap,
+                         record.rank, record.kernel, record.act, kernel->act);
+    }
+    if (!kernel->tier.empty() && kernel->tier != record.tier) {
+      return fmt::format("{} on rank {}: kernel {} ran as tier {}, describe() says {}", record.tap,
+                         record.rank, record.kernel, record.tier, kernel->tier);
+    }
+  }
+  return "";
+}
+
+void ReadUnlisted(const std::string& text, CellResult* result) {
+  result->verdict = Verdict::kFail;
+  result->reason = text;
+  Divergence divergence;
+  divergence.cls = "selection";
+  divergence.signature = {"unlisted-kernel", text, "executed records against describe()"};
+  result->divergences.push_back(std::move(divergence));
 }
 
 // Shards that can be compared. One under a tag that nobody here knows is not read back; one whose
@@ -204,6 +263,9 @@ std::string LeftOut(const CellSpec& spec, const std::vector<OpJudgement>& judgem
 }
 
 std::string Sentence(const Divergence& divergence) {
+  if (divergence.tap.empty() && divergence.tensor.empty()) {
+    return fmt::format("{}: {}", divergence.cls, divergence.signature.text);
+  }
   std::string where = divergence.tap.empty() ? divergence.tensor : divergence.tap;
   if (divergence.rank) where += fmt::format(" on rank {}", *divergence.rank);
   return fmt::format("{}: {}: {}", where, divergence.cls, divergence.signature.text);
@@ -274,22 +336,38 @@ void JudgeOutcome(const CellSpec& spec, const abi::Outcome& outcome,
     locate::LocateRequest where{request, &*judgements, &*shards};
     auto divergences = locate::Locate(where);
     if (divergences) result->divergences = std::move(*divergences);
+    // A broken rule comes first: what was computed from other memory is wrong in any way.
+    if (outcome.ending == abi::Ending::kDirty) {
+      result->divergences.insert(result->divergences.begin(), DirtOf(outcome));
+    }
     result->reason = result->divergences.empty() ? "failed; no divergence could be located"
                                                  : Sentence(result->divergences.front());
     return;
   }
   if (outcome.ending == abi::Ending::kDirty) {
-    ReadDirt(outcome, result);
+    result->verdict = Verdict::kFail;
+    result->reason = outcome.message;
+    result->divergences.push_back(DirtOf(outcome));
     return;
   }
-  if (const std::string reason = Fallback(spec, *result->executed); !reason.empty()) {
+  if (const std::string reason = Fallback(spec, outcome, *result->executed); !reason.empty()) {
     result->verdict = Verdict::kNotExecuted;
     result->reason = reason;
+    return;
+  }
+  if (const std::string unlisted = Unlisted(spec, outcome); !unlisted.empty()) {
+    ReadUnlisted(unlisted, result);
     return;
   }
   if (spec.mode == Mode::kLoad ? shards->compared == 0 : judged_ops == 0) {
     result->verdict = Verdict::kNotExecuted;
     result->reason = "the engine gave back nothing that could be judged";
+    return;
+  }
+  if (spec.mode == Mode::kLoad && static_cast<size_t>(shards->compared) < expected.size()) {
+    result->verdict = Verdict::kNotExecuted;
+    result->reason = fmt::format("{} of {} shards were given back, and those are right",
+                                 shards->compared, expected.size());
     return;
   }
   const std::string mistrust = spec.mode == Mode::kLoad ? "" : judge::Mistrust(*judgements, output);

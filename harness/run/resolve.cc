@@ -135,6 +135,23 @@ Status CheckGroup(const CellSpec& spec, const std::string& method) {
                            own.empty() ? ", without groups" : "")};
 }
 
+// The one kernel that the engine lists for this cell's method and tier; empty where the cell has no
+// linear op, or the engine lists none or several: then it is the engine's own choice.
+std::string OwnKernel(const CellSpec& spec) {
+  const bool linear = std::any_of(spec.nodes.begin(), spec.nodes.end(),
+                                  [](const Node* node) { return node->op == Op::kLinear; });
+  std::string name;
+  for (const abi::DescribedKernel& kernel : spec.facts.kernels) {
+    if (!linear || kernel.op != "linear" || kernel.method != spec.problem.Get("method") ||
+        kernel.tier != spec.problem.Get("tier")) {
+      continue;
+    }
+    if (!name.empty()) return "";
+    name = kernel.name;
+  }
+  return name;
+}
+
 Status ResolveMethod(CellSpec* spec) {
   const std::string method = MethodOf(*spec);
   Problem& problem = spec->problem;
@@ -145,6 +162,8 @@ Status ResolveMethod(CellSpec* spec) {
                     problem.Get("method"), method)};
   }
   problem.keys["method"] = method;
+  const std::string kernel = OwnKernel(*spec);
+  if (!problem.Has("kernel") && !kernel.empty()) problem.keys["kernel"] = kernel;
   return CheckGroup(*spec, method);
 }
 

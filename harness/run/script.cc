@@ -79,25 +79,18 @@ const TapValue* Given(const CellSpec& spec, const std::string& tap, int rank, in
   return nullptr;
 }
 
-// Rows of an expert's op: the tokens routed to it, as the given ids say, or those of its input.
+// Rows of an expert's op: the tokens that the given ids send to it, or as many as its given input
+// has; 0: nothing is given for it.
 int64_t RowsOf(const CellSpec& spec, const Node& node) {
-  const auto all = static_cast<int64_t>(spec.steps[0].tokens.size());
-  if (node.expert < 0) return all;
+  if (node.expert < 0) return static_cast<int64_t>(spec.steps[0].tokens.size());
   const std::string ids = fmt::format("L{}.router.ids", node.layer);
-  if (std::find(node.inputs.begin(), node.inputs.end(), ids) == node.inputs.end()) return all;
-  const auto found = spec.given.find({0, ids, -1});
-  if (found == spec.given.end()) return all;
-  const reference::Tensor tensor = judge::ToTensor(found->second);
-  int64_t rows = 0;
-  for (int64_t row = 0; row < tensor.rows(); ++row) {
-    for (int64_t i = 0; i < tensor.columns(); ++i) {
-      if (tensor.data[static_cast<size_t>(row * tensor.columns() + i)] ==
-          static_cast<double>(node.expert)) {
-        ++rows;
-      }
-    }
+  int given_rank = -1;
+  if (std::find(node.inputs.begin(), node.inputs.end(), ids) != node.inputs.end()) {
+    const TapValue* value = Given(spec, ids, -1, 0, &given_rank);
+    return value == nullptr ? 0 : TokensOf(*value, node.expert);
   }
-  return rows;
+  const TapValue* input = Given(spec, node.inputs.at(0), 0, 0, &given_rank);
+  return input == nullptr ? 0 : input->shape.at(0);
 }
 
 Status AddOps(const CellSpec& spec, abi::Script* script) {
@@ -160,6 +153,14 @@ Status AddReduces(const CellSpec& spec, abi::Script* script) {
   return Ok();
 }
 
+// Single ops are judged with their own parameters alone, whatever else was loaded beside them.
+bool Judged(const CellSpec& spec, const std::string& component) {
+  if (spec.mode != Mode::kOps) return true;
+  const std::string parameter = ParameterOf(component);
+  return std::any_of(spec.nodes.begin(), spec.nodes.end(),
+                     [&](const Node* node) { return node->weight == parameter; });
+}
+
 }  // namespace
 
 Result<abi::Script> MakeScript(const CellSpec& spec, const shard::ModelPlan* plan,
@@ -193,6 +194,7 @@ Result<abi::Script> MakeScript(const CellSpec& spec, const shard::ModelPlan* pla
   }
   script.plan = plan->Print();
   for (const shard::ComponentPlan& component : plan->components) {
+    if (!Judged(spec, component.component.name)) continue;
     for (int rank = 0; rank < spec.degrees.tp; ++rank) {
       script.exports.push_back({component.component.name, rank});
     }

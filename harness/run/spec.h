@@ -62,6 +62,9 @@ Status FillCell(CellSpec* spec);
 // Ids of a prompt: "t5" of the model's golden, or a file of ids.
 Result<std::vector<int32_t>> ReadPrompt(const std::string& prompt, const Model& model);
 
+// How many rows of router ids name an expert.
+int64_t TokensOf(const TapValue& ids, int64_t expert);
+
 // Shape of a tap's whole value in this cell: rows for these tokens, columns of the whole tensor.
 Result<int64_t> WholeColumns(const CellSpec& spec, const std::string& tap);
 

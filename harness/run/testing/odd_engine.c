@@ -27,6 +27,7 @@ static int odd_open(const assay_open* request, const assay_host* host, assay_ses
                     assay_error* error) {
   static assay_host changed;
   if (odd("refuse-open")) return fail(error, ASSAY_REFUSED, "not on a Monday", "open");
+  if (odd("refuse-heads")) return fail(error, ASSAY_REFUSED, "9 heads over 2 ranks", "open");
   harness = getppid();
   real_host = host;
   changed = *host;
