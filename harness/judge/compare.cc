@@ -23,6 +23,7 @@ double RatioOf(double y, double k, double bound, double magnitude, const Range& 
   if (y == k) return 0;
   if (std::isnan(y)) return std::isnan(k) ? 0 : kInf;
   if (std::isinf(y)) return kInf;  // a masked score is −inf and nothing else
+  if (std::isinf(bound)) return 0;
   if (!std::isfinite(k)) {
     if (magnitude > range.accumulator_largest) return 0;  // a partial sum may have overflowed
     const bool same_sign = !std::isnan(k) && (k > 0) == (y > 0);
@@ -38,8 +39,13 @@ double RatioOf(double y, double k, double bound, double magnitude, const Range& 
 
 struct Sums {
   double yy = 0, kk = 0, yk = 0, dd = 0, max_abs = 0;
+  int64_t finite = 0, left_out = 0;
+  // Equal NaN throughout are not a perfect match: there is nothing to compute from.
+  bool known() const { return finite > 0 || left_out == 0; }
   void Add(double y, double k) {
-    if (!std::isfinite(y) || !std::isfinite(k)) {
+    const bool both = std::isfinite(y) && std::isfinite(k);
+    ++(both ? finite : left_out);
+    if (!both) {
       if (y != k && !(std::isnan(y) && std::isnan(k))) max_abs = kInf;
       return;
     }
@@ -50,11 +56,20 @@ struct Sums {
     max_abs = std::max(max_abs, std::abs(y - k));
   }
   double cosine() const {
+    if (!known()) return NAN;
     if (yy == 0 && kk == 0) return 1;
     return yy == 0 || kk == 0 ? 0 : yk / std::sqrt(yy) / std::sqrt(kk);
   }
-  double rel_l2() const { return yy > 0 ? std::sqrt(dd / yy) : (dd > 0 ? kInf : 0); }
+  double rel_l2() const {
+    if (!known()) return NAN;
+    return yy > 0 ? std::sqrt(dd / yy) : (dd > 0 ? kInf : 0);
+  }
 };
+
+// Masked scores are −inf by right.
+bool Masked(const OpJudgement& j, double y) {
+  return j.node != nullptr && j.node->op == reference::Op::kScores && std::isinf(y) && y < 0;
+}
 
 }  // namespace
 
@@ -105,6 +120,9 @@ void Compare(const Demand& demand, const reference::Tensor& kernel, OpJudgement*
       if (std::isfinite(y) && bound > std::abs(y)) ++j.proves_nothing;
     }
     sums.Add(y, k);
+    if ((!std::isfinite(y) && !Masked(j, y)) || (std::isfinite(y) && !std::isfinite(k))) {
+      ++j.not_finite;
+    }
     if (ratio > worst) {
       worst = ratio;
       j.worst = static_cast<int64_t>(i);
@@ -142,6 +160,7 @@ Metrics CompareWhole(const reference::Tensor& oracle, const reference::Tensor& k
   if (oracle.data.size() != kernel.data.size()) return metrics;
   Sums sums;
   for (size_t i = 0; i < oracle.data.size(); ++i) sums.Add(oracle.data[i], kernel.data[i]);
+  if (!sums.known()) return metrics;
   metrics.cosine = sums.cosine();
   metrics.rel_l2 = sums.rel_l2();
   metrics.max_abs = sums.max_abs;

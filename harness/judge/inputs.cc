@@ -258,22 +258,28 @@ std::optional<int64_t> Inputs::RoutedRows(const Node& node, int rank, int step) 
 }
 
 double Inputs::RouterBias(int64_t layer) {
-  const auto found = bias_.find(layer);
-  if (found != bias_.end()) return found->second;
+  return Largest(fmt::format("L{}.router.scores.bias", layer));
+}
+
+double Inputs::Largest(const std::string& component) {
+  const auto found = largest_.find(component);
+  if (found != largest_.end()) return found->second;
   double largest = 0;
-  auto slice = request_.oracle->ExpectedSlice(fmt::format("L{}.router.scores.bias", layer), {});
+  auto slice = request_.oracle->ExpectedSlice(component, {});
   if (slice.ok()) {  // a router without a correction bias has no such component
     TapValue value{slice->dtype, {}, slice->bytes};
     for (const double v : ToTensor(value).data) largest = std::max(largest, std::abs(v));
   }
-  return bias_[layer] = largest;
+  return largest_[component] = largest;
 }
 
 Tolerance Inputs::Bound(const Node& node, const Evaluation& evaluation, const Gathered& gathered,
-                        int rank) const {
+                        int rank) {
   const DType out = request_.contract.RoundingOf(node.path, node.op_class);
+  const bool norm = node.op == Op::kRmsNorm || node.op == Op::kHeadNorm;
   return Derive(node, evaluation, out, request_.contract, KernelOf(node.tap, rank),
-                static_cast<int>(gathered.inputs.size()), gathered.inputs);
+                static_cast<int>(gathered.inputs.size()), gathered.inputs,
+                norm ? Largest(node.weight + ".weight") : 1);
 }
 
 }  // namespace assay::judge

@@ -46,9 +46,11 @@ class Inputs {
   std::vector<int> ReduceGroup(const reference::Node& node, int rank) const;
   // Largest |correction bias| of the router's layer, 0 without one.
   double RouterBias(int64_t layer);
+  // Largest |value| of a component, 0 if there is none.
+  double Largest(const std::string& component);
   // The bound on a node's output for given inputs.
   Tolerance Bound(const reference::Node& node, const reference::Evaluation& evaluation,
-                  const Gathered& gathered, int rank) const;
+                  const Gathered& gathered, int rank);
   const JudgeRequest& request() const { return request_; }
 
  private:
@@ -70,7 +72,7 @@ class Inputs {
   std::map<TapKey, std::unique_ptr<Owned>> concatenated_;
   std::map<std::pair<std::string, int>, const KernelFacts*> kernels_;
   std::map<TapKey, std::string> failures_;
-  std::map<int64_t, double> bias_;
+  std::map<std::string, double> largest_;
 };
 
 }  // namespace assay::judge

@@ -25,12 +25,13 @@ struct KernelFacts {
 
 // A term of a tolerance: coefficient times a magnitude per element, with the words for it.
 struct Term {
-  std::string name;        // "acc", "out", "function", "propagated", "wire", "subnormal"
+  std::string name;        // "acc", "out", "function", "propagated", "wire", "subnormal", "range"
   std::string derivation;  // "c·u·G, c = d = ceil(256/8)+3+1 = 36, u = 2^-24"
 };
 
 struct Tolerance {
-  std::vector<double> bound;  // per element, what |kernel − oracle| may be
+  // Per element, what |kernel − oracle| may be; infinite where nothing can be demanded.
+  std::vector<double> bound;
   std::vector<Term> terms;
   double u_acc = 0, depth = 0, c = 0;
   ToleranceFacts Facts() const;
@@ -40,10 +41,10 @@ struct Tolerance {
 // Tolerance of one op's output of type `out`, from the oracle's evaluation. `ranks`: how many
 // partial sums a kReduce adds. `inputs`: as the oracle was fed; without them the terms that need
 // them (the spread of scores before a softmax, each rank's partial on a rounding wire) take their
-// worst case.
+// worst case. `gain`: of norms, the largest |weight|.
 Tolerance Derive(const reference::Node& node, const reference::Evaluation& evaluation, DType out,
                  const Contract& contract, const KernelFacts* kernel, int ranks,
-                 std::span<const reference::Input> inputs = {});
+                 std::span<const reference::Input> inputs = {}, double gain = 1);
 // The reduction depth alone: roundings on a term's way into a sum of n terms.
 double DepthOf(int64_t n, int lanes, int extra);
 
@@ -52,7 +53,10 @@ struct OpJudgement {
   const reference::Node* node = nullptr;
   int step = 0;
   int rank = -1;
-  bool judged = false;  // false: the engine did not give this tap
+  bool shown = false;      // the engine gave this tap
+  bool judged = false;     // false: not shown, or its inputs are not known
+  bool gather = false;     // ranks' parts against one value for all: no op was evaluated
+  bool composite = false;  // inputs that the engine does not show were evaluated by the oracle
   bool pass = true;
   std::string mode;      // "exact", "bounded", "bitwise", "discrete"
   std::string reason;    // of a failure, or of not being judged
@@ -63,6 +67,7 @@ struct OpJudgement {
   int64_t elements = 0;
   int64_t ambiguous = 0;         // discrete decisions adopted because the margin was too small
   int64_t proves_nothing = 0;    // elements whose bound exceeds their value
+  int64_t not_finite = 0;        // elements that are not finite (masked scores are not counted)
   double expected = 0, got = 0;  // at `first` (or `worst` if none)
   double cosine = 1, rel_l2 = 0, max_abs = 0, condition = 1;
   std::optional<double> three_way;
@@ -109,8 +114,10 @@ Result<reference::Tensor> JoinRanks(const reference::Oracle& oracle, const refer
                                     const EngineTrace& trace, const reference::Parallel& degrees,
                                     int step);
 
-// Whether a passing cell proves little (numerics.md §3): mostly zeros, constant, saturated, or
-// bounds above values. Returns the reason, empty if it is sound.
+// Whether a passing cell proves little (numerics.md §3): mostly zeros, constant, saturated, not
+// finite, or bounds above values. Decided for each op that the verdict rests on: the last one that
+// is shown, and all with hidden inputs. Gathers and replicas are no evidence. Returns the reason,
+// empty if it is sound. `output`: the last op's, empty if it could not be joined.
 std::string Mistrust(const std::vector<OpJudgement>& judgements, const reference::Tensor& output);
 
 }  // namespace assay::judge

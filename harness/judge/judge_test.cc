@@ -206,6 +206,27 @@ TEST(JudgeTrace, WithoutInnerTapsTheBlockIsStillJudged) {
   }
 }
 
+TEST(JudgeTrace, SaysWhatIsShownGatheredAndComposite) {
+  const TestModel model(12);
+  EngineTrace trace = Engine(model, 2).Run(Prefill(5));
+  auto whole = JoinRanks(model, *model.FindNode("logits"), trace, {2, 2}, 0);
+  ASSERT_TRUE(whole.ok());
+  trace.taps[{0, "logits", -1}] = {DType::kF32, whole->shape, Encode(whole->data, DType::kF32)};
+  auto judged = Judge(model, trace, 2);
+  EXPECT_TRUE(Of(judged, "logits", -1).gather);
+  EXPECT_TRUE(Of(judged, "logits", -1).shown);
+  EXPECT_FALSE(Of(judged, "logits", 0).gather);
+  EXPECT_FALSE(Of(judged, "logits", 0).composite);
+  EXPECT_EQ(Mistrust(judged, *whole), "");
+  trace.taps.erase({0, "L1.residual_mlp", 0});
+  trace.taps.erase({0, "logits", 1});
+  judged = Judge(model, trace, 2);
+  EXPECT_TRUE(Of(judged, "logits", 0).composite);
+  EXPECT_FALSE(Of(judged, "logits", 1).shown);
+  EXPECT_FALSE(Of(judged, "logits", 1).judged);
+  EXPECT_NE(Mistrust(judged, {}).find("rank 1's logits is not shown"), std::string::npos);
+}
+
 TEST(JudgeTrace, ShapesAndTypesOfTapsAreJudged) {
   const TestModel model(10);
   EngineTrace trace = Engine(model, 2).Run(Prefill(5));

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "harness/judge/internal.h"
 
@@ -66,11 +67,6 @@ double LogSum(const double* row, int64_t n) {
   return top + std::log(sum);
 }
 
-bool MostlyEqual(const std::vector<double>& values, double value) {
-  const auto n = std::count(values.begin(), values.end(), value);
-  return 2 * static_cast<size_t>(n) > values.size();
-}
-
 }  // namespace
 
 std::string PowerText(double value) {
@@ -117,10 +113,19 @@ void AddLogitMetrics(const reference::Tensor& oracle, const reference::Tensor& k
   const int64_t rows = oracle.rows(), n = oracle.columns();
   if (rows == 0 || n == 0 || oracle.data.size() != kernel.data.size()) return;
   double sum = 0, squares = 0;
-  int64_t agree = 0;
+  int64_t agree = 0, counted = 0;
+  const auto finite = [n](const double* row) {
+    return std::all_of(row, row + n, [](double v) { return std::isfinite(v); });
+  };
   for (int64_t r = 0; r < rows; ++r) {
     const double* y = oracle.data.data() + r * n;
     const double* k = kernel.data.data() + r * n;
+    if (!finite(y)) continue;  // no distribution that could be compared with
+    ++counted;
+    if (!finite(k)) {
+      sum = std::numeric_limits<double>::infinity();
+      continue;
+    }
     agree += std::max_element(y, y + n) - y == std::max_element(k, k + n) - k;
     const double ly = LogSum(y, n), lk = LogSum(k, n);
     double kld = 0;
@@ -132,36 +137,14 @@ void AddLogitMetrics(const reference::Tensor& oracle, const reference::Tensor& k
     sum += kld;
     squares += kld * kld;
   }
-  const double count = static_cast<double>(rows), mean = sum / count;
+  if (counted == 0) return;
+  const double count = static_cast<double>(counted), mean = sum / count;
   metrics->kld = mean;
   metrics->top1 = static_cast<double>(agree) / count;
-  if (rows > 1) {
+  if (counted > 1 && std::isfinite(mean)) {
     const double variance = std::max(0.0, (squares - count * mean * mean) / (count - 1));
     metrics->kld_stderr = std::sqrt(variance / count);
   }
-}
-
-std::string Mistrust(const std::vector<OpJudgement>& judgements, const reference::Tensor& output) {
-  // "Mostly" is more than half of the elements throughout.
-  if (output.data.empty()) return "the output has no elements";
-  if (MostlyEqual(output.data, 0.0)) return "more than half of the output is zero";
-  const auto [low, high] = std::minmax_element(output.data.begin(), output.data.end());
-  if (*low == *high && output.data.size() > 1) return "the output is constant";
-  if (MostlyEqual(output.data, *high) || MostlyEqual(output.data, *low)) {
-    return "more than half of the output is saturated at one value";
-  }
-  int64_t elements = 0, nothing = 0, judged = 0;
-  for (const OpJudgement& j : judgements) {
-    if (!j.judged) continue;
-    ++judged;
-    elements += j.elements;
-    nothing += j.proves_nothing;
-  }
-  if (judged == 0) return "no op was judged";
-  if (2 * nothing > elements) {
-    return fmt::format("{} of {} elements have a bound above their value", nothing, elements);
-  }
-  return "";
 }
 
 }  // namespace assay::judge

@@ -75,6 +75,90 @@ TEST(Mistrust, NamesWhyAPassProvesLittle) {
   EXPECT_NE(Mistrust({Judged(1, 0)}, {}).find("no elements"), std::string::npos);
 }
 
+OpJudgement JudgedOf(const reference::Node& node, int64_t elements, int64_t nothing) {
+  OpJudgement j = Judged(elements, nothing);
+  j.node = &node;
+  j.shown = true;
+  return j;
+}
+
+TEST(Mistrust, ManyEqualGathersAndReplicasDoNotHideAnOpThatProvesNothing) {
+  const Tensor sound{{4}, {1, 2, 3, 0}};
+  reference::Node logits;
+  logits.tap = "logits";
+  OpJudgement gather = JudgedOf(logits, 1000, 0), replica = gather;
+  gather.gather = true;
+  replica.same_as_rank = 0;
+  EXPECT_EQ(Mistrust({JudgedOf(logits, 10, 5), gather, replica}, sound), "");
+  const std::string reason = Mistrust({JudgedOf(logits, 10, 6), gather, replica}, sound);
+  EXPECT_NE(reason.find("6 of 10 elements of logits"), std::string::npos) << reason;
+  EXPECT_EQ(reason.find("too few inner taps"), std::string::npos) << reason;
+  gather.judged = true;
+  EXPECT_NE(Mistrust({gather}, sound), "") << "a gather alone is no evidence";
+}
+
+TEST(Mistrust, CompositesCountEachForItself) {
+  const Tensor sound{{4}, {1, 2, 3, 0}};
+  reference::Node inner, logits;
+  inner.tap = "L1.moe.out";
+  OpJudgement block = JudgedOf(inner, 10, 6);
+  EXPECT_EQ(Mistrust({block, JudgedOf(logits, 1000, 0)}, sound), "") << "inputs are shown";
+  block.composite = true;
+  const std::string reason = Mistrust({block, JudgedOf(logits, 1000, 0)}, sound);
+  EXPECT_NE(reason.find("L1.moe.out; the engine shows too few"), std::string::npos) << reason;
+}
+
+TEST(Mistrust, AResultThatIsShownAndNotJudgedIsNotAPass) {
+  const Tensor sound{{4}, {1, 2, 3, 0}};
+  reference::Node embed, logits;
+  logits.tap = "logits";
+  OpJudgement open = JudgedOf(logits, 0, 0);
+  open.judged = false;
+  open.reason = "too close to call";
+  const std::string reason = Mistrust({JudgedOf(embed, 10, 0), open}, sound);
+  EXPECT_EQ(reason, "logits is shown, but was not judged: too close to call");
+  open.shown = false;
+  EXPECT_EQ(Mistrust({JudgedOf(embed, 10, 0), open}, sound), "");
+}
+
+TEST(Mistrust, MostlyNotFiniteProvesNothing) {
+  reference::Node node;
+  node.tap = "logits";
+  const OpJudgement j = JudgedOf(node, 4, 0);
+  EXPECT_EQ(Mistrust({j}, {{4}, {NAN, INFINITY, 1, 2}}), "") << "half is not mostly";
+  EXPECT_EQ(Mistrust({j}, {{4}, {NAN, INFINITY, 1, NAN}}).rfind("not finite: 3 of 4", 0), 0u);
+  EXPECT_EQ(Mistrust({j}, {{4}, {NAN, NAN, NAN, NAN}}).rfind("not finite", 0), 0u);
+  OpJudgement oracle = j;
+  oracle.not_finite = 3;
+  EXPECT_EQ(Mistrust({oracle}, {{4}, {1, 2, 3, 0}}).rfind("not finite: 3 of 4", 0), 0u);
+  // Masked scores are due.
+  node.op = reference::Op::kScores;
+  EXPECT_EQ(Mistrust({j}, {{4}, {-INFINITY, -INFINITY, 1, 2}}), "");
+}
+
+TEST(Mistrust, NamesTheRankWhosePartIsMissing) {
+  reference::Node node;
+  node.tap = "logits";
+  OpJudgement first = JudgedOf(node, 4, 0), second = JudgedOf(node, 0, 0);
+  first.rank = 0;
+  second.rank = 1;
+  second.judged = second.shown = false;
+  const std::string reason = Mistrust({first, second}, {});
+  EXPECT_NE(reason.find("rank 1's logits is not shown"), std::string::npos) << reason;
+  second.shown = true;
+  EXPECT_EQ(Mistrust({first, second}, {}), "the output has no elements");
+}
+
+TEST(CompareWhole, NothingFiniteHasNoPerfectMetrics) {
+  const Tensor nan{{1, 2}, {NAN, NAN}}, mixed{{1, 2}, {NAN, 1}};
+  EXPECT_FALSE(CompareWhole(nan, nan).cosine.has_value());
+  EXPECT_EQ(*CompareWhole(mixed, mixed).cosine, 1);
+  Metrics logits;
+  AddLogitMetrics(nan, nan, &logits);
+  EXPECT_FALSE(logits.kld.has_value());
+  EXPECT_FALSE(logits.top1.has_value());
+}
+
 struct Ids {
   reference::Evaluation evaluation;
   Tensor scores{{1, 4}, {0.5, 0.4, 0.3, 0.2}};
@@ -98,6 +182,8 @@ TEST(CompareIds, MarginsDecide) {
   // Scores that the engine did not show carry their bound.
   const Tensor error{{1, 4}, {0.04, 0.04, 0.04, 0.04}};
   EXPECT_TRUE(ids.Compare({0, 2}, 0.1, &error).pass);
+  EXPECT_EQ(ids.Compare({0, 2}, 0.1, &error).proves_nothing, 2);
+  EXPECT_EQ(close.proves_nothing, 0);
 }
 
 TEST(CompareIds, IllegalChoicesFailWhateverTheMargin) {

@@ -103,9 +103,13 @@ void AddWire(const Contract& contract, int ranks, std::span<const Input> inputs,
   }
   const double u = UnitRoundoff(contract.reduce_wire);
   if (u <= UnitRoundoff(contract.accumulator)) return;
-  for (size_t i = 0; i < amount.size(); ++i) amount[i] = u * (amount[i] + magnitude[i]);
-  add(amount, fmt::format("u_wire·(Σ|p_r| + Σ_hops Σ_r|p_r|), {} over {} ranks, u_wire = {}",
-                          contract.reduce_order, ranks, PowerText(u)));
+  // Each partial and each hop's sum is rounded once, below the least normal number by h at most.
+  const double least = (2 * ranks - 1) * HalfSmallestSubnormal(contract.reduce_wire);
+  for (size_t i = 0; i < amount.size(); ++i) amount[i] = u * (amount[i] + magnitude[i]) + least;
+  add(amount, fmt::format("u_wire·(Σ|p_r| + Σ_hops Σ_r|p_r|) + (2·ranks − 1)·h, {} over {} ranks, "
+                          "u_wire = {}, h = {}",
+                          contract.reduce_order, ranks, PowerText(u),
+                          PowerText(HalfSmallestSubnormal(contract.reduce_wire))));
 }
 
 bool DemandStrict(const reference::Node& node, std::span<const Input> inputs,

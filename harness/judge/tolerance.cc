@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "harness/judge/internal.h"
 #include "harness/judge/judge.h"
@@ -40,6 +41,20 @@ class Builder {
       const double m = std::abs(magnitude[i]);
       if (std::isfinite(m)) tolerance_.bound[i] += coefficient * m;
     }
+    tolerance_.terms.push_back({std::move(name), std::move(derivation)});
+  }
+
+  // An error that is not known to be finite leaves nothing to demand.
+  void AddPropagated() {
+    const std::vector<double>& error = evaluation_.propagated.data;
+    Add("propagated", 1, error,
+        "first-order effect of the bounds of inputs that the engine did not show");
+    for (size_t i = 0; i < error.size(); ++i) {
+      if (!std::isfinite(error[i])) Unbind(i);
+    }
+  }
+  void Unbind(size_t i) { tolerance_.bound[i] = INFINITY; }
+  void Say(std::string name, std::string derivation) {
     tolerance_.terms.push_back({std::move(name), std::move(derivation)});
   }
 
@@ -86,6 +101,31 @@ Depth DepthText(int64_t n, const Contract& contract, const KernelFacts* kernel) 
   return depth;
 }
 
+// What one rounding to below the least normal number loses at most: half the smallest subnormal,
+// or, flushed, all of it.
+double LostBelowNormal(const Contract& contract) {
+  return contract.ftz ? SmallestNormal(contract.accumulator)
+                      : HalfSmallestSubnormal(contract.accumulator);
+}
+
+// Products that are then summed. Sums of subnormals are exact, unless they are flushed as well.
+void AddProducts(Builder& b, const Contract& contract, int64_t terms, int more) {
+  const double each = LostBelowNormal(contract) * (contract.ftz ? 2 : 1);
+  b.AddConstant(
+      "subnormal", static_cast<double>(terms + more) * each,
+      fmt::format("n·h, n = {}{}, h = {}{}", terms, more > 0 ? fmt::format(" + {}", more) : "",
+                  PowerText(each), contract.ftz ? " (flushed products and sums)" : ""));
+}
+
+double LargestOf(const Tensor* tensor, double otherwise) {
+  if (tensor == nullptr) return otherwise;
+  double largest = 0;
+  for (const double v : tensor->data) {
+    if (std::isfinite(v)) largest = std::max(largest, std::abs(v));
+  }
+  return largest;
+}
+
 // Any dot product: c·u·G, and the products' gradual underflow. `more`: roundings after the sum.
 void AddDot(Builder& b, const Evaluation& e, const Contract& contract, const KernelFacts* kernel,
             int more, std::string_view why_more) {
@@ -96,13 +136,7 @@ void AddDot(Builder& b, const Evaluation& e, const Contract& contract, const Ker
         fmt::format("c·u·G, c = d{} = {}, {}, u = {}, G = Σ|x||w|",
                     more > 0 ? fmt::format(" + {} ({})", more, why_more) : "", c, depth.text,
                     PowerText(b.u())));
-  // A product below the least normal number loses up to half the least subnormal, or, flushed,
-  // up to the least normal number; so does each partial sum that is flushed.
-  const double each = contract.ftz ? 2 * SmallestNormal(contract.accumulator)
-                                   : HalfSmallestSubnormal(contract.accumulator);
-  b.AddConstant("subnormal", static_cast<double>(e.terms) * each,
-                fmt::format("n·h, n = {}, h = {}{}", e.terms, PowerText(each),
-                            contract.ftz ? " (flushed products and sums)" : ""));
+  AddProducts(b, contract, e.terms, more);
 }
 
 void Linear(Builder& b, const Evaluation& e, const Contract& contract, const KernelFacts* kernel) {
@@ -114,7 +148,36 @@ void Linear(Builder& b, const Evaluation& e, const Contract& contract, const Ker
   }
 }
 
-void Norm(Builder& b, const Evaluation& e, const Contract& contract, const KernelFacts* kernel) {
+// Where the sum of squares may leave the accumulator's range, the norm of a finite row is 0, or
+// whatever an engine with another order of scaling makes of it: nothing is demanded there.
+void SumOfSquaresInRange(Builder& b, const Evaluation& e, const Contract& contract, double d,
+                         std::span<const Input> inputs) {
+  const int64_t n = e.terms, columns = e.value.columns();
+  if (inputs.empty() || inputs[0].value == nullptr || n <= 0 || columns % n != 0) return;
+  const Tensor& x = *inputs[0].value;  // may be wider: kv_a has the rotated part behind
+  if (x.rows() != e.value.rows() || x.columns() < columns) return;
+  const double largest = LargestFinite(contract.accumulator);
+  int64_t beyond = 0;
+  for (int64_t row = 0; row < x.rows(); ++row) {
+    for (int64_t first = 0; first < columns; first += n) {
+      double sum = 0;
+      for (int64_t i = 0; i < n; ++i) {
+        const double v = x.data[static_cast<size_t>(row * x.columns() + first + i)];
+        sum += v * v;
+      }
+      if (!(sum * (1 + d * b.u()) > largest)) continue;
+      for (int64_t i = 0; i < n; ++i) b.Unbind(static_cast<size_t>(row * columns + first + i));
+      beyond += n;
+    }
+  }
+  if (beyond == 0) return;
+  b.Say("range", fmt::format("Σx²·(1 + d·u) > {:.3g}, beyond the accumulator's range, for {} "
+                             "elements: they are not judged",
+                             largest, beyond));
+}
+
+void Norm(Builder& b, const Evaluation& e, const Contract& contract, const KernelFacts* kernel,
+          std::span<const Input> inputs, double gain) {
   const Depth depth = DepthText(e.terms, contract, kernel);
   // 1 ulp is at most 2u. The mean's division and eps count half each, as the depth does: they are
   // under the root.
@@ -126,8 +189,12 @@ void Norm(Builder& b, const Evaluation& e, const Contract& contract, const Kerne
                     contract.rsqrt_ulp, depth.text, c, PowerText(b.u())));
   // x² underflows: the mean's relative error grows only where eps does not carry it, and then the
   // result is bounded by the product's own underflow.
-  b.AddConstant("subnormal", 2 * HalfSmallestSubnormal(contract.accumulator),
-                "two products' gradual underflow");
+  const double least = LostBelowNormal(contract);
+  b.AddConstant("subnormal", (gain + 1) * least,
+                fmt::format("h·max|w| + h: x·rsqrt underflows, then its product with w; max|w| = "
+                            "{:.3g}, h = {}",
+                            gain, PowerText(least)));
+  SumOfSquaresInRange(b, e, contract, depth.d, inputs);
 }
 
 void Rope(Builder& b, const Evaluation& e, const Contract& contract) {
@@ -137,6 +204,7 @@ void Rope(Builder& b, const Evaluation& e, const Contract& contract) {
   b.Add("function", c, e.function.data,
         fmt::format("((e(sin) + 2)·u + u_table)·(|x1| + |x2|), e = {}, u = {}, u_table = {}",
                     contract.sin_ulp, PowerText(b.u()), PowerText(table)));
+  AddProducts(b, contract, 2, 0);
 }
 
 // max − s_j before exp: its subtraction rounds by u·t, and exp turns that into a relative error.
@@ -180,9 +248,16 @@ void Context(Builder& b, const Evaluation& e, const Contract& contract, const Ke
     const double p = UnitRoundoff(contract.probs);
     b.Add("probs", p, weight, fmt::format("u_p·Σ p|v|, u_p = {}", PowerText(p)));
   }
-  b.AddConstant("subnormal",
-                static_cast<double>(e.terms) * HalfSmallestSubnormal(contract.accumulator),
-                fmt::format("n·h, n = {}: products' gradual underflow", e.terms));
+  AddProducts(b, contract, e.terms, 0);
+  // A probability below the least normal number may be lost whole with exp, and is rounded twice
+  // more, by the division and to its type.
+  const double least = SmallestNormal(contract.accumulator);
+  const double lost = least + LostBelowNormal(contract) + HalfSmallestSubnormal(contract.probs);
+  const double v = LargestOf(inputs.size() > 1 ? inputs[1].value : nullptr, 1);
+  b.AddConstant("subnormal", static_cast<double>(e.terms) * lost * v,
+                fmt::format("n·(h + h_div + h_p)·max|v|, n = {}, h = {}: p underflows with exp, "
+                            "max|v| = {:.3g}",
+                            e.terms, PowerText(least), v));
 }
 
 void Activation(Builder& b, const Evaluation& e, const Contract& contract,
@@ -199,12 +274,7 @@ void Activation(Builder& b, const Evaluation& e, const Contract& contract,
                     contract.exp_ulp, contract.div_ulp, contract.sigmoid_ulp, c, PowerText(b.u())));
   // Where exp(−g) overflows, silu(g) is lost whole: below |g|·least normal, |g| < −ln(least).
   const double least = SmallestNormal(contract.accumulator);
-  double up = 1;
-  if (inputs.size() > 1 && inputs[1].value != nullptr) {
-    for (double v : inputs[1].value->data) {
-      if (std::isfinite(v)) up = std::max(up, std::abs(v));
-    }
-  }
+  const double up = std::max(1.0, LargestOf(inputs.size() > 1 ? inputs[1].value : nullptr, 1));
   b.AddConstant(
       "subnormal", -2 * std::log(least) * least * up,
       fmt::format("2·ln(1/h)·h·max|up|, h = {}: silu underflows with exp", PowerText(least)));
@@ -231,7 +301,36 @@ void RouterScores(Builder& b, const Evaluation& e, const Contract& contract) {
                 "least normal number: where exp overflows the score is 0");
 }
 
-void RouterWeights(Builder& b, const Evaluation& e, const Contract& contract) {
+// What keeps the renormalisation from dividing by zero (DeepSeek-V3's router).
+constexpr double kRenormaliseEpsilon = 1e-20;
+
+// The factor behind the shares, from w = f·s / (Σs + ε), or f·s without renormalisation; at
+// least 1.
+double ScalingFactor(const Evaluation& e, std::span<const Input> inputs) {
+  double factor = 1;
+  if (inputs.size() < 2 || inputs[0].value == nullptr || inputs[1].value == nullptr) return factor;
+  const Tensor &scores = *inputs[0].value, &ids = *inputs[1].value;
+  const int64_t k = e.value.columns(), experts = scores.columns();
+  if (ids.data.size() != e.value.data.size() || scores.rows() < e.value.rows()) return factor;
+  for (int64_t row = 0; row < e.value.rows(); ++row) {
+    std::vector<double> chosen;
+    for (int64_t i = 0; i < k; ++i) {
+      const double id = ids.data[static_cast<size_t>(row * k + i)];
+      if (!(id >= 0 && id < static_cast<double>(experts))) return factor;
+      chosen.push_back(scores.data[static_cast<size_t>(row * experts) + static_cast<size_t>(id)]);
+    }
+    double sum = 1;
+    if (e.terms > 0) sum = std::accumulate(chosen.begin(), chosen.end(), kRenormaliseEpsilon);
+    for (int64_t i = 0; i < k; ++i) {
+      const double f = std::abs(e.value.data[static_cast<size_t>(row * k + i)]) * sum / chosen[i];
+      if (std::isfinite(f)) factor = std::max(factor, f);
+    }
+  }
+  return factor;
+}
+
+void RouterWeights(Builder& b, const Evaluation& e, const Contract& contract,
+                   std::span<const Input> inputs) {
   const double n = static_cast<double>(std::max<int64_t>(e.terms, 1));
   // Positive terms: n roundings of the sum, epsilon, division, scaling factor and its own rounding.
   const double c = n + 1 + 2 * contract.div_ulp + 2;
@@ -239,14 +338,21 @@ void RouterWeights(Builder& b, const Evaluation& e, const Contract& contract) {
   b.Add("function", c * b.u(), e.value.data,
         fmt::format("(n + 1 + 2·e(div) + 2)·u·|w|, n = {}, e(div) = {}, c = {}, u = {}", n,
                     contract.div_ulp, c, PowerText(b.u())));
+  const double least = LostBelowNormal(contract), factor = ScalingFactor(e, inputs);
+  const double divided = std::max(1.0, 2 * contract.div_ulp);  // an ulp is 2h there
+  b.AddConstant("subnormal", (divided * factor + 1) * least,
+                fmt::format("max(1, 2·e(div))·h·f + h: the share underflows, then its product with "
+                            "the scaling factor f = {:.6g}; h = {}",
+                            factor, PowerText(least)));
 }
 
-void Combine(Builder& b, const Evaluation& e) {
+void Combine(Builder& b, const Evaluation& e, const Contract& contract) {
   // Experts are added one after the other whatever the lanes of a dot product are.
   const double n = static_cast<double>(e.terms);
   b.SetDepth(n, n);
   b.Add("acc", n * b.u(), e.magnitude.data,
         fmt::format("c·u·Σ|w||y|, c = d = n = {}, u = {}", n, PowerText(b.u())));
+  AddProducts(b, contract, e.terms, 0);
 }
 
 void Reduce(Builder& b, const Evaluation& e, const Contract& contract, int ranks,
@@ -255,6 +361,11 @@ void Reduce(Builder& b, const Evaluation& e, const Contract& contract, int ranks
   b.SetDepth(d, d);
   b.Add("acc", d * b.u(), e.magnitude.data,
         fmt::format("c·u·Σ|p|, c = d = ranks − 1 = {}, u = {}", d, PowerText(b.u())));
+  if (contract.ftz) {
+    const double least = LostBelowNormal(contract);
+    b.AddConstant("subnormal", d * least,
+                  fmt::format("d·h, h = {}: flushed sums", PowerText(least)));
+  }
   AddWire(contract, ranks, inputs, e, [&](const std::vector<double>& amount, std::string text) {
     b.Add("wire", 1, amount, std::move(text));
   });
@@ -274,7 +385,7 @@ double DepthOf(int64_t n, int lanes, int extra) {
 
 Tolerance Derive(const Node& node, const Evaluation& evaluation, DType out,
                  const Contract& contract, const KernelFacts* kernel, int ranks,
-                 std::span<const Input> inputs) {
+                 std::span<const Input> inputs, double gain) {
   Builder b(evaluation, contract);
   switch (node.op) {
     case Op::kEmbed:
@@ -282,7 +393,7 @@ Tolerance Derive(const Node& node, const Evaluation& evaluation, DType out,
       break;  // exact
     case Op::kRmsNorm:
     case Op::kHeadNorm:
-      Norm(b, evaluation, contract, kernel);
+      Norm(b, evaluation, contract, kernel, inputs, gain);
       break;
     case Op::kLinear:
       Linear(b, evaluation, contract, kernel);
@@ -303,10 +414,10 @@ Tolerance Derive(const Node& node, const Evaluation& evaluation, DType out,
       RouterScores(b, evaluation, contract);
       break;
     case Op::kRouterWeights:
-      RouterWeights(b, evaluation, contract);
+      RouterWeights(b, evaluation, contract, inputs);
       break;
     case Op::kCombine:
-      Combine(b, evaluation);
+      Combine(b, evaluation, contract);
       break;
     case Op::kReduce:
       Reduce(b, evaluation, contract, ranks, inputs);
@@ -315,6 +426,9 @@ Tolerance Derive(const Node& node, const Evaluation& evaluation, DType out,
       b.SetDepth(1, 1);
       b.Add("acc", b.u(), evaluation.value.data,
             fmt::format("u·|a + b|, u = {}", PowerText(b.u())));
+      if (contract.ftz) {
+        b.AddConstant("subnormal", LostBelowNormal(contract), "a sum that is flushed");
+      }
       break;
   }
   // The oracle's own sums in double: only seen against a contract of that precision.
@@ -325,8 +439,7 @@ Tolerance Derive(const Node& node, const Evaluation& evaluation, DType out,
     b.Add("oracle", n * UnitRoundoff(DType::kF64), scale,
           fmt::format("n·u·G of the oracle's own sum, n = {}", n));
   }
-  b.Add("propagated", 1, evaluation.propagated.data,
-        "first-order effect of the bounds of inputs that the engine did not show");
+  b.AddPropagated();
   return b.Round(out);
 }
 

@@ -185,6 +185,102 @@ TEST(Compare, InfinityIfAndOnlyIfTheRangeIsExceeded) {
   }
 }
 
+// Each op class by what an fp32 evaluation loses where its products are subnormal.
+TEST(Derive, RoundingsBelowTheLeastNormalNumberCountOneByOne) {
+  const double h = HalfSmallestSubnormal(DType::kF32);
+  const Tensor scores{{1, 2}, {std::ldexp(1.0, -140), 0.5}}, ids{{1, 2}, {0, 1}};
+  const reference::Input routed[] = {{&scores, nullptr}, {&ids, nullptr}};
+  Evaluation weights;  // scaling factor 2.5
+  weights.terms = 2;
+  for (const double s : scores.data) {
+    weights.value.data.push_back(2.5 * s / (0.5 + std::ldexp(1.0, -140)));
+  }
+  weights.value.shape = {1, 2};
+  const Tolerance t =
+      Derive(NodeOf(Op::kRouterWeights), weights, DType::kF32, Contract(), nullptr, 1, routed);
+  EXPECT_GE(t.bound[0], (2.5 + 1) * h);
+  EXPECT_LT(t.bound[0], 10 * h);
+  EXPECT_NE(t.Print().find("f = 2.5"), std::string::npos) << t.Print();
+  // What the fp32 engine makes of it, and what it does not.
+  const float share = static_cast<float>(scores.data[0]) / static_cast<float>(scores.data[1]);
+  Demand demand;
+  demand.evaluation = &weights;
+  demand.tolerance = t;
+  for (const double off : {0.0, 12.0}) {
+    OpJudgement j;
+    const double got = static_cast<double>(share * 2.5f) + off * 2 * h;
+    Compare(demand, {{1, 2}, {got, weights.value.data[1]}}, &j);
+    EXPECT_EQ(j.pass, off == 0) << off;
+  }
+  for (const Op op : {Op::kRmsNorm, Op::kRope, Op::kCombine, Op::kScores, Op::kContext}) {
+    EXPECT_GE(Derive(NodeOf(op), Plain(0, 0, 4), DType::kF32, Contract(), nullptr, 1).bound[0],
+              2 * h);
+  }
+  EXPECT_LT(Derive(NodeOf(Op::kAdd), Plain(0, 0, 1), DType::kF32, Contract(), nullptr, 1).bound[0],
+            2 * h)
+      << "sums of subnormals are exact";
+}
+
+TEST(Derive, ANormsGainMultipliesWhatItsProductLost) {
+  const double h = HalfSmallestSubnormal(DType::kF32);
+  const Evaluation e = Plain(0, 0, 4);
+  const auto bound = [&](double gain) {
+    return Derive(NodeOf(Op::kRmsNorm), e, DType::kF32, Contract(), nullptr, 1, {}, gain).bound[0];
+  };
+  EXPECT_EQ(bound(100) - bound(1), 99 * h);
+}
+
+TEST(Derive, ContextMayLoseSmallProbabilitiesTimesTheLargestValue) {
+  const Tensor scores{{1, 1, 1}, {0}}, small{{1, 1}, {1}}, large{{1, 1}, {1000}};
+  const auto bound = [&](const Tensor& v) {
+    const reference::Input in[] = {{&scores, nullptr}, {&v, nullptr}};
+    return Derive(NodeOf(Op::kContext), Plain(0, 0, 1), DType::kF32, Contract(), nullptr, 1, in)
+        .bound[0];
+  };
+  EXPECT_GT(bound(large), 900 * bound(small));
+  EXPECT_LT(bound(large), std::ldexp(1.0, -110));
+}
+
+TEST(Norm, ASumOfSquaresBeyondTheRangeIsNotJudged) {
+  const Tensor x{{2, 2}, {3.4e38, 1, 2, 1}};
+  const reference::Input in[] = {{&x, nullptr}};
+  Evaluation e;
+  e.terms = 2;
+  e.value = {{2, 2}, {1.4, 4e-39, 1.26, 0.63}};
+  Demand demand;
+  demand.evaluation = &e;
+  demand.tolerance = Derive(NodeOf(Op::kRmsNorm), e, DType::kF32, Contract(), nullptr, 1, in);
+  EXPECT_NE(demand.tolerance.Print().find("beyond the accumulator's range, for 2"),
+            std::string::npos)
+      << demand.tolerance.Print();
+  for (const double huge : {0.0, static_cast<double>(INFINITY), static_cast<double>(NAN)}) {
+    OpJudgement j;
+    Compare(demand, {{2, 2}, {huge, 0, 1.26, 0.63}}, &j);
+    EXPECT_TRUE(j.pass) << huge;
+    EXPECT_EQ(j.proves_nothing, 2);
+  }
+  OpJudgement j;
+  Compare(demand, {{2, 2}, {0, 0, 0, 0.63}}, &j);
+  EXPECT_FALSE(j.pass) << "the row within the range is judged";
+  EXPECT_EQ(j.first, 2);
+}
+
+TEST(Compare, CountsWhatIsNotFinite) {
+  Evaluation e;
+  e.value = {{1, 3}, {NAN, -INFINITY, 1}};
+  Demand demand;
+  demand.evaluation = &e;
+  demand.tolerance.bound = {0, 0, 0};
+  OpJudgement j, scores;
+  const Node node = NodeOf(Op::kScores);
+  scores.node = &node;
+  Compare(demand, e.value, &j);
+  Compare(demand, e.value, &scores);
+  EXPECT_TRUE(j.pass);
+  EXPECT_EQ(j.not_finite, 2);
+  EXPECT_EQ(scores.not_finite, 1) << "a masked score is due";
+}
+
 TEST(Compare, CountsWhatProvesNothingAndTheCondition) {
   Evaluation e;
   e.value = {{1, 2}, {1, 0.001}};

@@ -148,11 +148,14 @@ Result<OpJudgement> Walk::One(const Node& node, int rank, int step) {
   if (tap == nullptr) return NotJudged(node, rank, step, "the engine does not show this tap");
   if (unrouted) {
     OpJudgement j = NotJudged(node, rank, step, "");
+    j.shown = true;
     Fail(&j, fmt::format("shape {}, but no token is routed to this expert", tap->shape));
     unsound_.push_back(tap);
     return j;
   }
-  return rank < 0 ? JudgeGathered(node, step, *tap) : Judge(node, rank, step, *tap);
+  auto j = rank < 0 ? JudgeGathered(node, step, *tap) : Judge(node, rank, step, *tap);
+  if (j.ok()) j->shown = true;
+  return j;
 }
 
 // One value for all ranks beside each rank's own: a gather, which changes no bit.
@@ -162,6 +165,7 @@ Result<OpJudgement> Walk::JudgeGathered(const Node& node, int step, const TapVal
   }
   if (node.spread == Spread::kPartial) return Judge(node, -1, step, tap);
   OpJudgement j = NotJudged(node, -1, step, "");
+  j.gather = true;
   const TapValue& rank0 = *inputs_.Shown(node.tap, 0, step);
   auto joined = JoinRanks(*request_.oracle, node, *request_.trace, request_.degrees, step);
   if (!joined.ok()) {
@@ -317,6 +321,7 @@ Result<OpJudgement> Walk::Judge(const Node& node, int rank, int step, const TapV
                    result.error().kind};
     }
     evaluation = std::move(*result);
+    j.composite = !gathered->shown;
     if (!Sound(node, evaluation.value, tap, &j)) {
       j.oracle = std::move(evaluation.value);
       j.kernel = inputs_.Converted(tap);

@@ -53,11 +53,19 @@ std::string Share(int64_t n, int64_t all, std::string_view what) {
 std::optional<Signature> NonFinite(const Field& f) {
   int64_t nan = 0;
   for (int64_t i = 0; i < f.rows() * f.columns(); ++i) {
-    nan += std::isfinite(f.oracle(i)) && !std::isfinite(f.kernel(i));
+    nan += std::isfinite(f.oracle(i)) ? !std::isfinite(f.kernel(i))
+                                      : std::isnan(f.kernel(i)) && !std::isnan(f.oracle(i));
   }
   if (nan == 0) return std::nullopt;
   return Signature{"nan-leak", "not finite where finite values are due",
                    Share(nan, f.rows() * f.columns(), "elements")};
+}
+
+// Six digits, or, near one, three of what it differs by.
+std::string FactorText(double factor) {
+  const double off = std::abs(factor - 1);
+  if (off == 0 || off >= 1e-3) return fmt::format("{:.6g}", factor);
+  return fmt::format("{:.{}f}", factor, 2 - static_cast<int>(std::floor(std::log10(off))));
 }
 
 // One factor for all wrong elements, fitted where the value is largest.
@@ -77,7 +85,7 @@ std::optional<Signature> Factor(const Field& f, int tp) {
   for (const double factor : {2.0, 0.5, parts, 1 / parts, -1.0, fitted}) {
     if (factor == 1) continue;
     if (!f.ExplainsAll([&](int64_t i) { return factor * f.oracle(i); }, factor)) continue;
-    std::string name = fmt::format("{:.6g}", factor);
+    std::string name = FactorText(factor);
     if (tp > 1 && factor == parts) name += " = tp";
     if (tp > 1 && factor == 1 / parts) name += " = 1/tp";
     return Signature{"constant-factor", fmt::format("every wrong value times {}", name),

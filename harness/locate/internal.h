@@ -50,6 +50,8 @@ struct OpCase {
   std::optional<int>* culprit = nullptr;
 };
 Signature OpSignature(const OpCase& wrong);
+// Ids that no router may give: out of range, twice, not ascending.
+bool IsIllegalChoice(const Signature& signature);
 
 // The error field of an op's output, and whether another value would explain it.
 class Field {

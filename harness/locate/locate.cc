@@ -154,6 +154,7 @@ class Locator {
     Found found;
     Divergence& d = found.divergence;
     SetOp(*j.node, &d);
+    d.step = j.step;
     // With its inputs hidden, an op stands for all that lies behind it.
     d.cls = behind.hidden ? "kernel" : ClassOf(j);
     if (d.cls == "collective") cleared = {"loader", "kernel"};
@@ -165,6 +166,8 @@ class Locator {
         gather ? Signature{"gather", "the gathered tensor is not the ranks' columns", j.reason}
                : OpSignature({&request_.judge, &j, &culprit});
     if (culprit) d.rank = *culprit;
+    // No scores whatever make an illegal choice right.
+    if (IsIllegalChoice(d.signature)) d.cls = "router";
     if (behind.hidden) d.signature.evidence += "; the engine does not show what lies behind";
     AddEqualRanks(j, &d);
     found.kind = j.node->path;

@@ -288,6 +288,15 @@ TEST(Locate, PatternsOfTheErrorField) {
          for (size_t i = 0; i < v->data.size(); ++i) v->data[i] += 0.5 + static_cast<double>(i % 8);
        }},
       {"L1.attn.ctx", "nan-leak", [](Tensor* v) { v->data[5] = NAN; }},
+      {"L1.attn.scores", "nan-leak", [](Tensor* v) { v->data[1] = NAN; }},
+      {"L1.attn.scores", "mask-missing",
+       [](Tensor* v) {
+         for (double& x : v->data) x = std::isinf(x) ? 0.25 : x;
+       }},
+      {"L1.attn.scores", "constant-factor",
+       [](Tensor* v) {
+         for (double& x : v->data) x *= 2;
+       }},
       {"L1.attn.q", "unknown",
        [](Tensor* v) {
          for (size_t i = 0; i < v->data.size(); ++i) {
@@ -395,6 +404,75 @@ TEST(Locate, TheRoutersChoiceIsTheRouters) {
   EXPECT_EQ(found[0].cls, "router");
   EXPECT_EQ(found[0].op, "ids");
   EXPECT_EQ(found[0].signature.id, "other-choice");
+}
+
+TEST(Locate, IdsThatNoRouterMayGiveAreTheRoutersWhateverIsHidden) {
+  const std::tuple<const char*, double, double> cases[] = {
+      {"ids-out-of-range", 0, 99}, {"ids-out-of-range", -5, 1}, {"ids-twice", 2, 2}};
+  for (const auto& [id, first, second] : cases) {
+    for (const bool hidden : {false, true}) {
+      Rig rig;
+      EngineTrace trace = rig.engine.Run(rig.steps);
+      TapValue& ids = trace.taps.at({0, "L1.router.ids", 0});
+      auto values = judge::ToTensor(ids).data;
+      values[0] = first;
+      values[1] = second;
+      ids.bytes = assay::testing::Encode(values, ids.dtype);
+      if (hidden) {
+        std::erase_if(trace.taps,
+                      [](const auto& tap) { return tap.first.tap == "L1.router.scores"; });
+      }
+      LocateRequest request;
+      request.judge = RequestFor(rig.model, trace, 2, rig.steps);
+      auto judged = judge::JudgeTrace(request.judge);
+      ASSERT_TRUE(judged.ok()) << judged.error().message;
+      request.judgements = &*judged;
+      const auto found = Locate(request);
+      ASSERT_TRUE(found.ok());
+      ASSERT_FALSE(found->empty());
+      EXPECT_EQ((*found)[0].tap, "L1.router.ids");
+      EXPECT_EQ((*found)[0].cls, "router");
+      EXPECT_EQ((*found)[0].signature.id, id) << (*found)[0].signature.text;
+    }
+  }
+}
+
+TEST(Locate, TheRightExpertsInAnotherOrderAreNotAnotherChoice) {
+  Rig rig;
+  rig.Plant("L1.router.ids", 0, [](Tensor* v) { std::swap(v->data[0], v->data[1]); });
+  const auto found = rig.Run();
+  ASSERT_FALSE(found.empty());
+  EXPECT_EQ(found[0].signature.id, "ids-not-ascending");
+  EXPECT_NE(found[0].signature.text.find("not ascending"), std::string::npos);
+}
+
+TEST(Locate, AFactorNearOneIsPrintedWithItsDigits) {
+  Rig rig;
+  rig.Plant("L1.moe.partial", 1, [](Tensor* v) {
+    for (double& x : v->data) x *= 1.0000321;
+  });
+  const auto found = rig.Run();
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].signature.id, "constant-factor");
+  EXPECT_NE(found[0].signature.text.find("1.00003"), std::string::npos) << found[0].signature.text;
+}
+
+TEST(Locate, AnOpsFindingHasItsStepAndAShardsHasNone) {
+  Rig rig;
+  rig.steps.push_back({{7}, 9});
+  int calls = 0;
+  rig.engine.hook = [&](const Node& node, int rank, Tensor* value) {
+    if (node.tap == "L1.post_norm" && rank == 0 && ++calls == 2) value->data[0] += 5;
+  };
+  auto found = rig.Run();
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].step, 1);
+  Rig wrong;
+  wrong.engine.shards[{"L1.moe.e2.down.scale", 1}].bytes =
+      wrong.engine.shards[{"L1.moe.e2.down.scale", 0}].bytes;
+  found = wrong.Run();
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_FALSE(found[0].step.has_value());
 }
 
 TEST(Locate, AnExactDatasLastPlaceIsARounding) {

@@ -74,7 +74,8 @@ std::optional<Signature> LastPlace(const Field& field, DType out) {
   for (int64_t i = 0; i < field.rows() * field.columns(); ++i) {
     if (!field.wrong(i)) continue;
     const double y = field.oracle(i), k = field.kernel(i);
-    if (!std::isfinite(k) || std::abs(k - y) > ulp * std::abs(y)) return std::nullopt;
+    if (!std::isfinite(y) || !std::isfinite(k) || std::abs(k - y) > ulp * std::abs(y))
+      return std::nullopt;
     towards_zero += std::abs(k) < std::abs(y);
   }
   if (field.wrong_count() == 0) return std::nullopt;
@@ -239,14 +240,70 @@ std::optional<Signature> ActivationSignature(const OpCase& wrong, const Field& f
   return std::nullopt;
 }
 
+namespace {
+
+constexpr const char *kOutOfRange = "ids-out-of-range", *kTwice = "ids-twice",
+                     *kNotAscending = "ids-not-ascending";
+
+Signature ChoiceSignature(const reference::Oracle& oracle, const judge::OpJudgement& j) {
+  int64_t experts = 0;
+  for (const Node& node : oracle.graph()) {
+    if (node.layer == j.node->layer) experts = std::max(experts, node.expert + 1);
+  }
+  const int64_t k = j.kernel.columns();
+  bool same_sets = true, ascending = true;
+  for (int64_t row = 0; row < j.kernel.rows(); ++row) {
+    const auto at = row * k;
+    std::vector<double> got(j.kernel.data.begin() + at, j.kernel.data.begin() + at + k);
+    std::vector<double> want(j.oracle.data.begin() + at, j.oracle.data.begin() + at + k);
+    for (const double id : got) {
+      if (id >= 0 && id < static_cast<double>(experts)) continue;
+      return {kOutOfRange, fmt::format("id {}, but experts are 0 to {}", id, experts - 1),
+              j.reason};
+    }
+    ascending = ascending && std::is_sorted(got.begin(), got.end());
+    std::sort(got.begin(), got.end());
+    if (std::adjacent_find(got.begin(), got.end()) != got.end()) {
+      return {kTwice, "an expert was chosen twice for one token", j.reason};
+    }
+    std::sort(want.begin(), want.end());
+    same_sets = same_sets && got == want;
+  }
+  if (same_sets && !ascending) {
+    return {kNotAscending, "the right experts, but not ascending", j.reason};
+  }
+  return {"other-choice", "other experts were chosen", j.reason};
+}
+
+// The causal mask left out: finite scores, and nothing else is wrong.
+std::optional<Signature> MaskSignature(const OpCase& wrong, const Field& field) {
+  if (wrong.judgement->node->op != Op::kScores) return std::nullopt;
+  int64_t masked = 0;
+  for (int64_t i = 0; i < field.rows() * field.columns(); ++i) {
+    if (!field.wrong(i)) continue;
+    if (!std::isinf(field.oracle(i)) || !std::isfinite(field.kernel(i))) return std::nullopt;
+    ++masked;
+  }
+  if (masked == 0) return std::nullopt;
+  return Signature{"mask-missing", "finite where the causal mask demands -inf",
+                   fmt::format("{} wrong elements, all of them masked ones", masked)};
+}
+
+}  // namespace
+
+bool IsIllegalChoice(const Signature& signature) {
+  return signature.id == kOutOfRange || signature.id == kTwice || signature.id == kNotAscending;
+}
+
 Signature OpSignature(const OpCase& wrong) {
   const judge::OpJudgement& j = *wrong.judgement;
   if (j.oracle.shape != j.kernel.shape || j.oracle.data.size() != j.kernel.data.size()) {
     return {"wrong-shape", "the tap has another shape than the graph says", j.reason};
   }
-  if (j.node->op == Op::kRouterIds) return {"other-choice", "other experts were chosen", j.reason};
+  if (j.node->op == Op::kRouterIds) return ChoiceSignature(*wrong.request->oracle, j);
   const DType out = wrong.request->contract.RoundingOf(j.node->path, j.node->op_class);
   const Field field(j, out);
+  if (auto s = MaskSignature(wrong, field)) return *s;
   if (auto s = ReduceSignature(wrong, field)) return *s;
   if (auto s = ActivationSignature(wrong, field)) return *s;
   if (auto s = TailSignature(wrong, field)) return *s;

@@ -120,6 +120,9 @@ class Fields {
     if (IsNull(key)) return std::nullopt;
     return Integer(key, lowest);
   }
+  std::optional<int64_t> IntegerOrNullIfThere(const char* key, int64_t lowest) {
+    return object_.contains(key) ? IntegerOrNull(key, lowest) : std::nullopt;
+  }
   int64_t IntegerIfThere(const char* key, int64_t lowest, int64_t highest) {
     return object_.contains(key) ? Integer(key, lowest, highest) : lowest;
   }

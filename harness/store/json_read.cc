@@ -62,6 +62,7 @@ Divergence ReadDivergence(Fields in) {
   out.cls = in.TextOrNull("class");
   out.rank = in.IntegerOrNull("rank", -1);  // -1: one value for all ranks
   out.expert = in.IntegerOrNull("expert", 0);
+  out.step = in.IntegerOrNullIfThere("step", 0);
   out.tensor = in.TextOrNull("tensor");
   out.unit = in.TextOrNull("unit");
   out.index = in.Integers("index");

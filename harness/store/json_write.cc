@@ -80,6 +80,7 @@ Json ToObject(const Divergence& divergence) {
   out["class"] = TextOrNull(divergence.cls);
   out["rank"] = Integer(divergence.rank);
   out["expert"] = Integer(divergence.expert);
+  out["step"] = Integer(divergence.step);
   out["tensor"] = TextOrNull(divergence.tensor);
   out["unit"] = TextOrNull(divergence.unit);
   out["index"] = ListOrNull(divergence.index);

@@ -102,6 +102,7 @@ class CellMaker {
     out.cls = Maybe() ? "loader" : "";
     out.rank = MaybeWhole();
     out.expert = MaybeWhole();
+    out.step = MaybeWhole();
     out.tensor = Maybe() ? Text() : "";
     out.unit = Maybe() ? "group" : "";
     if (Maybe()) out.index = {17, 5};

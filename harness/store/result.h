@@ -48,8 +48,9 @@ struct Divergence {
   std::string tap;
   std::string cls;  // loader, layout, kernel, collective, selection, router, environment
   std::optional<int64_t> rank, expert;
-  std::string tensor;  // component; empty: null
-  std::string unit;    // element, group, word, row, expert; empty: null
+  std::optional<int64_t> step;  // 0 prefill, then decodes; of an op's finding
+  std::string tensor;           // component; empty: null
+  std::string unit;             // element, group, word, row, expert; empty: null
   std::vector<int64_t> index, local_index;
   std::optional<double> expected, got;
   std::vector<std::string> bits;        // expected, got

@@ -17,7 +17,7 @@ constexpr char kExample[] =
     R"("verdict":"FAIL","reason":"local error above its bound",)"
     R"("executed":{"kernel":"dot","tier":"avx2","how":"hardware","layout":"row","act":"a16","tp":2,"threads":2,"engine":"native@1a2b3c","ranks_differ":[]},)"
     R"("mode":"bounded","metrics":{"cosine":0.94,"rel_l2":0.35,"max_abs":1.2,"max_ratio":31000,"kld":null,"kld_stderr":null,"top1":null,"three_way":null,"condition":null,"mean_ratio":null,"nmse":null,"allclose_excess":null,"ambiguous":0,"noise_floor":null,"tolerance":{"u_acc":"2^-24","depth":71,"c":71,"terms":["acc","out"]}},)"
-    R"("divergences":[{"layer":1,"op":"down","tap":"L1.moe.e5.down","class":"loader","rank":1,"expert":5,"tensor":"L1.moe.e5.down.scale","unit":"group","index":[17,5],"local_index":[17,1],"expected":0.0123,"got":0.0471,"bits":["3c49","3d40"],)"
+    R"("divergences":[{"layer":1,"op":"down","tap":"L1.moe.e5.down","class":"loader","rank":1,"expert":5,"step":0,"tensor":"L1.moe.e5.down.scale","unit":"group","index":[17,5],"local_index":[17,1],"expected":0.0123,"got":0.0471,"bits":["3c49","3d40"],)"
     R"("propagated":["L1.moe.out"],"cleared":["kernel"],)"
     R"("signature":{"id":"scales-of-another-rank","text":"scales of rank 0 on rank 1","evidence":"384 of 384 groups equal rank 0's"}}],)"
     R"("ops":[{"tap":"L1.moe.e5.down","step":0,"local":31000,"accumulated":null,"cosine":0.94,"rel_l2":0.35}],)"
@@ -38,6 +38,7 @@ TEST(CellJson, ReadsAndWritesTheSpecificationsExample) {
   ASSERT_EQ(cell->divergences.size(), 1u);
   EXPECT_EQ(cell->divergences[0].local_index, (std::vector<int64_t>{17, 1}));
   EXPECT_EQ(cell->divergences[0].signature.id, "scales-of-another-rank");
+  EXPECT_EQ(cell->divergences[0].step, 0);
   EXPECT_EQ(ToJson(*cell), kExample);
 }
 
@@ -47,12 +48,13 @@ TEST(CellJson, ReadsACellWithoutTheAdditions) {
   for (
       const char* added :
       {R"("kld_stderr":null,"top1":null,"three_way":null,"condition":null,"mean_ratio":null,"nmse":null,"allclose_excess":null,)",
-       R"("cleared":["kernel"],)", R"("step":0,)"}) {
+       R"("cleared":["kernel"],)", R"("step":0,)", R"("step":0,)"}) {
     line = Replaced(line, added, "");
   }
   const Result<CellResult> cell = CellFromJson(line, kWhere);
   ASSERT_TRUE(cell.ok()) << cell.error().message;
   EXPECT_TRUE(cell->divergences[0].cleared.empty());
+  EXPECT_FALSE(cell->divergences[0].step.has_value());
 }
 
 TEST(CellJson, PassesOverKeysOfLaterVersions) {
@@ -91,6 +93,7 @@ TEST(CellJson, AnyCellComesBackAsItWas) {
     for (size_t k = 0; k < cell.divergences.size(); ++k) {
       ASSERT_EQ(back->divergences[k].index, cell.divergences[k].index);
       ASSERT_EQ(back->divergences[k].rank, cell.divergences[k].rank);
+      ASSERT_EQ(back->divergences[k].step, cell.divergences[k].step);
       ASSERT_EQ(back->divergences[k].propagated, cell.divergences[k].propagated);
       ASSERT_EQ(back->divergences[k].signature.text, cell.divergences[k].signature.text);
     }
@@ -144,6 +147,8 @@ TEST(CellJson, HostileLinesGetOneClearMessage) {
       {with(R"("executed":{)", R"("executed":[],"x":{)"), "executed must be an object or null"},
       {with(R"("tp":2)", R"("tp":18446744073709551615)"), "executed.tp must be an integer"},
       {with(R"("layer":1)", R"("layer":-2)"), "divergences[0].layer must be an integer"},
+      {with(R"("expert":5,"step":0)", R"("expert":5,"step":-1)"),
+       "divergences[0].step must be an integer"},
       {with(R"("index":[17,5])", R"("index":[17,"5"])"), "divergences[0].index must be a list"},
       {with(R"("bits":["3c49","3d40"])", R"("bits":["3c49"])"), "two strings"},
       {with(R"("ops":[{)", R"("ops":[3,{)"), "ops must be a list of objects, not 3"},
