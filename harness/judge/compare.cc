@@ -21,9 +21,9 @@ struct Range {
 // only if that range is exceeded.
 double RatioOf(double y, double k, double bound, double magnitude, const Range& range) {
   if (y == k) return 0;
+  if (std::isinf(bound) && !std::isinf(y)) return 0;
   if (std::isnan(y)) return std::isnan(k) ? 0 : kInf;
   if (std::isinf(y)) return kInf;  // a masked score is −inf and nothing else
-  if (std::isinf(bound)) return 0;
   if (!std::isfinite(k)) {
     if (magnitude > range.accumulator_largest) return 0;  // a partial sum may have overflowed
     const bool same_sign = !std::isnan(k) && (k > 0) == (y > 0);

@@ -278,6 +278,16 @@ void Activation(Builder& b, const Evaluation& e, const Contract& contract,
   b.AddConstant(
       "subnormal", -2 * std::log(least) * least * up,
       fmt::format("2·ln(1/h)·h·max|up|, h = {}: silu underflows with exp", PowerText(least)));
+  // silu(−inf) is −inf·0 or −inf/inf: NaN, an infinity or 0, as the formula is arranged.
+  if (inputs.empty() || inputs[0].value == nullptr) return;
+  const std::vector<double>& gate = inputs[0].value->data;
+  int64_t beyond = 0;
+  for (size_t i = 0; i < gate.size() && gate.size() == e.value.data.size(); ++i) {
+    if (gate[i] != -INFINITY) continue;
+    b.Unbind(i);
+    ++beyond;
+  }
+  if (beyond > 0) b.Say("range", fmt::format("gate is -inf for {} elements", beyond));
 }
 
 void RouterScores(Builder& b, const Evaluation& e, const Contract& contract) {
@@ -301,11 +311,9 @@ void RouterScores(Builder& b, const Evaluation& e, const Contract& contract) {
                 "least normal number: where exp overflows the score is 0");
 }
 
-// What keeps the renormalisation from dividing by zero (DeepSeek-V3's router).
-constexpr double kRenormaliseEpsilon = 1e-20;
-
-// The factor behind the shares, from w = f·s / (Σs + ε), or f·s without renormalisation; at
-// least 1.
+// The factor behind the shares, from w = f·s / Σs, or f·s without renormalisation; at least 1. What
+// keeps Σs from being 0 may be left out: where a share of s ≥ least subnormal is itself subnormal,
+// Σs is above 2^-23, which that constant does not change.
 double ScalingFactor(const Evaluation& e, std::span<const Input> inputs) {
   double factor = 1;
   if (inputs.size() < 2 || inputs[0].value == nullptr || inputs[1].value == nullptr) return factor;
@@ -320,7 +328,7 @@ double ScalingFactor(const Evaluation& e, std::span<const Input> inputs) {
       chosen.push_back(scores.data[static_cast<size_t>(row * experts) + static_cast<size_t>(id)]);
     }
     double sum = 1;
-    if (e.terms > 0) sum = std::accumulate(chosen.begin(), chosen.end(), kRenormaliseEpsilon);
+    if (e.terms > 0) sum = std::accumulate(chosen.begin(), chosen.end(), 0.0);
     for (int64_t i = 0; i < k; ++i) {
       const double f = std::abs(e.value.data[static_cast<size_t>(row * k + i)]) * sum / chosen[i];
       if (std::isfinite(f)) factor = std::max(factor, f);

@@ -265,6 +265,26 @@ TEST(Norm, ASumOfSquaresBeyondTheRangeIsNotJudged) {
   EXPECT_EQ(j.first, 2);
 }
 
+TEST(Activation, OfMinusInfinityNothingIsDemanded) {
+  const Tensor gate{{1, 3}, {-INFINITY, NAN, 1}}, up{{1, 3}, {1, 1, 1}};
+  const reference::Input in[] = {{&gate, nullptr}, {&up, nullptr}};
+  Evaluation e;
+  e.value = {{1, 3}, {NAN, NAN, 1 / (1 + std::exp(-1.0))}};
+  Demand demand;
+  demand.evaluation = &e;
+  demand.tolerance = Derive(NodeOf(Op::kActivation), e, DType::kF32, Contract(), nullptr, 1, in);
+  for (const double lost : {0.0, -static_cast<double>(INFINITY), static_cast<double>(NAN)}) {
+    OpJudgement j;
+    Compare(demand, {{1, 3}, {lost, NAN, e.value.data[2]}}, &j);
+    EXPECT_TRUE(j.pass) << lost;
+    EXPECT_EQ(j.not_finite, 2);
+  }
+  OpJudgement j;
+  Compare(demand, {{1, 3}, {0, 0, e.value.data[2]}}, &j);
+  EXPECT_FALSE(j.pass) << "NaN must not get lost";
+  EXPECT_EQ(j.first, 1);
+}
+
 TEST(Compare, CountsWhatIsNotFinite) {
   Evaluation e;
   e.value = {{1, 3}, {NAN, -INFINITY, 1}};
