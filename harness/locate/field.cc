@@ -50,15 +50,27 @@ std::string Share(int64_t n, int64_t all, std::string_view what) {
   return fmt::format("{} of {} {}", n, all, what);
 }
 
-std::optional<Signature> NonFinite(const Field& f) {
-  int64_t nan = 0;
+bool HasInfinities(const Field& f) {
   for (int64_t i = 0; i < f.rows() * f.columns(); ++i) {
-    nan += std::isfinite(f.oracle(i)) ? !std::isfinite(f.kernel(i))
-                                      : std::isnan(f.kernel(i)) && !std::isnan(f.oracle(i));
+    if (std::isinf(f.oracle(i))) return true;
   }
-  if (nan == 0) return std::nullopt;
-  return Signature{"nan-leak", "not finite where finite values are due",
-                   Share(nan, f.rows() * f.columns(), "elements")};
+  return false;
+}
+
+std::optional<Signature> NonFinite(const Field& f) {
+  int64_t finite_due = 0, infinite_due = 0;
+  for (int64_t i = 0; i < f.rows() * f.columns(); ++i) {
+    if (std::isfinite(f.oracle(i))) {
+      finite_due += !std::isfinite(f.kernel(i));
+    } else {
+      infinite_due += std::isnan(f.kernel(i)) && !std::isnan(f.oracle(i));
+    }
+  }
+  if (finite_due + infinite_due == 0) return std::nullopt;
+  return Signature{"nan-leak",
+                   finite_due > 0 ? "not finite where finite values are due"
+                                  : "NaN where the mask's -inf is due",
+                   Share(finite_due + infinite_due, f.rows() * f.columns(), "elements")};
 }
 
 // Six digits, or, near one, three of what it differs by.
@@ -224,6 +236,11 @@ std::optional<Signature> Region(const Field& f) {
 
 std::optional<Signature> FieldSignature(const Field& field, int tp) {
   if (field.rows() == 0) return std::nullopt;
+  // Masked scores that changed places with others are a permutation.
+  if (HasInfinities(field)) {
+    if (auto s = Exchanged(field, true)) return s;
+    if (auto s = Exchanged(field, false)) return s;
+  }
   if (auto s = NonFinite(field)) return s;
   if (auto s = Factor(field, tp)) return s;
   if (auto s = Shifted(field)) return s;

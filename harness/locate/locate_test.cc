@@ -293,6 +293,11 @@ TEST(Locate, PatternsOfTheErrorField) {
        [](Tensor* v) {
          for (double& x : v->data) x = std::isinf(x) ? 0.25 : x;
        }},
+      {"L1.attn.scores", "rows-permuted",
+       [](Tensor* v) {
+         std::swap_ranges(&v->data[2 * v->columns()], &v->data[3 * v->columns()],
+                          &v->data[5 * v->columns()]);
+       }},
       {"L1.attn.scores", "constant-factor",
        [](Tensor* v) {
          for (double& x : v->data) x *= 2;
