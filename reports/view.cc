@@ -146,6 +146,9 @@ std::vector<std::pair<std::string, std::string>> Path(const Divergence& divergen
     out.emplace_back("rank", std::to_string(*divergence.rank));
   }
   if (divergence.expert) out.emplace_back("expert", std::to_string(*divergence.expert));
+  if (divergence.step.value_or(0) > 0) {
+    out.emplace_back("decode", std::to_string(*divergence.step));  // the prefill needs no word
+  }
   if (!divergence.index.empty()) {
     out.emplace_back(divergence.unit.empty() ? "element" : divergence.unit,
                      IndexText(divergence.index));

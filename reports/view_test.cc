@@ -152,6 +152,10 @@ TEST(View, PathGoesFromCoarseToFine) {
   embed.rank = -1;  // one value for all ranks
   embed.index = {3};
   EXPECT_EQ(Path(embed), (Steps{{"op", "embed"}, {"element", "[3]"}}));
+  embed.step = 0;
+  EXPECT_EQ(Path(embed), (Steps{{"op", "embed"}, {"element", "[3]"}}));
+  embed.step = 3;
+  EXPECT_EQ(Path(embed), (Steps{{"op", "embed"}, {"decode", "3"}, {"element", "[3]"}}));
 }
 
 TEST(View, HeadlineSaysWhatMattersFirst) {
