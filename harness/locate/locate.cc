@@ -283,18 +283,24 @@ class Locator {
       if (other.node != j.node || other.step != j.step || other.same_as_rank != j.rank) continue;
       ranks += fmt::format("{}{}", ranks.empty() ? "" : ", ", other.rank);
     }
-    if (!ranks.empty()) d->signature.evidence += fmt::format("; the same bits on ranks {}", ranks);
+    const char* word = ranks.find(',') == std::string::npos ? "rank" : "ranks";
+    if (!ranks.empty())
+      d->signature.evidence += fmt::format("; the same bits on {} {}", word, ranks);
   }
 
-  // Taps of the scope that depend on this one and were not found wrong themselves.
+  // Taps of the scope that were computed from this one. What the harness handed to the engine as
+  // an input was not: single ops do not feed each other.
   std::vector<std::string> Downstream(const Node& from) {
+    std::set<std::string> handed;
+    for (const auto& [key, value] : request_.judge.given) handed.insert(key.tap);
+    if (handed.count(from.tap) > 0) return {};
     std::set<std::string> reached{from.tap};
     std::vector<std::string> taps;
     for (const Node& node : oracle().graph()) {
       const bool fed = std::any_of(node.inputs.begin(), node.inputs.end(),
                                    [&](const std::string& in) { return reached.count(in) > 0; });
       if (!fed) continue;
-      reached.insert(node.tap);
+      if (handed.count(node.tap) == 0) reached.insert(node.tap);
       if (scope_.count(node.tap) == 0) continue;
       // Inner ops of other experts would bury the others.
       if (node.expert >= 0 && (node.expert != from.expert || node.layer != from.layer)) continue;

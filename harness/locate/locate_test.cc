@@ -23,6 +23,7 @@ struct Rig {
   Engine engine;
   std::vector<reference::Step> steps = Prefill(9);
   bool with_shards = true, black_box = false;
+  std::string handed;  // a tap that the harness gave as an input
 
   explicit Rig(int tp_ = 2, uint64_t seed = 31) : model(seed), tp(tp_), engine(model, tp_, seed) {}
 
@@ -36,6 +37,9 @@ struct Rig {
     }
     LocateRequest request;
     request.judge = RequestFor(model, trace, tp, steps);
+    for (const auto& [key, value] : trace.taps) {
+      if (key.tap == handed) request.judge.given[key] = value;
+    }
     auto judged = judge::JudgeTrace(request.judge);
     EXPECT_TRUE(judged.ok()) << (judged.ok() ? "" : judged.error().message);
     if (!judged.ok()) return {};
@@ -96,6 +100,19 @@ TEST(Locate, ScalesOfRankZeroOnEveryRank) {
     EXPECT_NE(std::find(d.propagated.begin(), d.propagated.end(), "L1.moe.out"),
               d.propagated.end());
     EXPECT_EQ(d.bits.size(), 2u);
+  }
+}
+
+TEST(Locate, NothingPropagatesThroughAnInputThatWasHandedOver) {
+  for (const bool handed : {false, true}) {
+    Rig rig;
+    rig.engine.shards[{"L1.moe.e0.down.scale", 1}].bytes =
+        rig.engine.shards[{"L1.moe.e0.down.scale", 0}].bytes;
+    if (handed) rig.handed = "L1.moe.partial";
+    const auto found = rig.Run();
+    ASSERT_EQ(found.size(), 1u);
+    const auto& taps = found[0].propagated;
+    EXPECT_EQ(std::find(taps.begin(), taps.end(), "L1.moe.out") == taps.end(), handed);
   }
 }
 

@@ -320,6 +320,16 @@ TEST(Cell, OtherThreadsThanAskedForAreNotAPass) {
                 Verdict::kNotExecuted, "asked for 7 threads, 1 ran");
 }
 
+TEST(Cell, WhatCannotBeHeldIsSaidBeforehand) {
+  auto problem = ParseProblem("load model=k2-mini tp=2");
+  ASSERT_TRUE(problem);
+  ModelStore models;
+  const CellLimits small{60000, int64_t{1} << 20};
+  ExpectVerdict(ExecuteCell(*problem, &models, small).result, Verdict::kNotExecuted,
+                "name a layer=, op= or expert=");
+  EXPECT_EQ(ExecuteCell(*problem, &models, {}).result.verdict, Verdict::kPass);
+}
+
 TEST(Cell, ABrokenBufferRuleIsAFailure) {
   const Odd odd("write-input");
   const CellResult cell = Execute(Odd::Cell());
