@@ -91,7 +91,6 @@ Result<Amplification> MeasureAmplification(const Oracle& oracle, const RunReques
       }
     }
     ++result.runs;
-    result.products = products;
     if (products > kLargeChain) break;
   }
   return result;

@@ -15,7 +15,6 @@ struct Amplification {
   // Largest |moved − plain| of each tap, over all runs.
   std::map<std::string, double> deviation;
   int runs = 0;
-  double products = 0;  // of one run
 };
 
 // Unit roundoff times the roundings of one element: what one evaluation of the op may be wrong by.

@@ -85,6 +85,7 @@ std::string Complain(const Json& json) {
   if (json.contains("kernels") && json["kernels"] != "registry") {
     return "kernels: allowed is \"registry\"";
   }
+  // Only Bazel uses them (slices.bzl).
   if (json.contains("tags") && !AreWords(json["tags"])) return "tags must be a list of strings";
   return "";
 }
@@ -107,7 +108,6 @@ Result<MatrixRow> ReadRow(const Json& json, const std::string& where) {
   row.kind = json["kind"];
   row.legal = json["legal"];
   row.registry = json.contains("kernels");
-  if (json.contains("tags")) row.tags = json["tags"].get<std::vector<std::string>>();
   size_t cells = 1;
   for (const KeyInfo& key : Keys()) {
     const auto found = json["cross"].find(std::string(key.name));

@@ -1,4 +1,4 @@
-// Who may see whom (design.md's rooms), checked on BUILD files and on #include lines.
+// Who may see whom (the rooms' walls, //BUILD), checked on BUILD files and on #include lines.
 #pragma once
 
 #include <vector>

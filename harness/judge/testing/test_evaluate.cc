@@ -261,7 +261,6 @@ Evaluation Context(std::span<const Input> in) {
 Result<Evaluation> TestModel::Evaluate(const Node& node, std::span<const Input> inputs,
                                        const reference::Where& where, const reference::Step& step,
                                        const Contract&, const TensorSource* weights) const {
-  ++evaluations;
   MemorySource own;
   if (weights == nullptr && !node.weight.empty()) {
     for (const char* suffix : {".weight", ".scale"}) {

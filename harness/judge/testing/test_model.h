@@ -15,8 +15,7 @@ namespace assay::testing {
 
 struct Sizes {
   int64_t hidden = 32, inter = 64, experts = 4, top_k = 2, vocab = 21, group = 8;
-  bool exact = false;     // integer weights and scales of one
-  double score_bias = 0;  // largest correction bias
+  bool exact = false;  // integer weights and scales of one
 };
 
 // Graph: embed, L1.post_norm, L1.router.*, L1.moe.*, L1.residual_mlp, logits; beside it L1.attn's
@@ -42,7 +41,6 @@ class TestModel : public reference::Oracle {
   Result<std::string> SourceName(std::string_view component) const override;
 
   const Sizes& sizes() const { return sizes_; }
-  mutable int evaluations = 0;
 
  private:
   struct Stored {
