@@ -18,7 +18,7 @@ struct MatrixRow {
   // Also crossed with every row of the kernel registry whose method the op's weights have.
   bool registry = false;
   int64_t legal = 0;  // how many of the row's cells the plan must call legal
-  std::string path;  // of the file that has it
+  std::string path;   // of the file that has it
 };
 
 struct MatrixCell {
