@@ -123,6 +123,20 @@ TEST(Binary, Help) {
   }
 }
 
+TEST(Binary, AMisspeltFaultIsNotPassedOver) {
+  ExpectUsage({"mutate", "--list", "--kind", "K03,K99"}, {"no such fault K99"});
+  EXPECT_EQ(Invoke({"mutate", "--list", "--kind", "K03,K41/missing"}).code, 0);
+}
+
+TEST(Binary, HelpForOneThing) {
+  EXPECT_EQ(Invoke({"help", "run"}).out, Invoke({"run", "--help"}).out);
+  const Ran ran = Invoke({"help", "problem"});
+  EXPECT_EQ(ran.code, 0);
+  for (const char* text : {"collective", "attn_tp", "fill", "sequential:fp32"}) {
+    EXPECT_NE(ran.out.find(text), std::string::npos) << text;
+  }
+}
+
 TEST(Binary, UnknownVerbsAndOptions) {
   ExpectUsage({"rnu"}, {"unknown verb rnu", "did you mean run?", "golden"});
   ExpectUsage({"xyzzyplugh"}, {"unknown verb", "allowed are run"});

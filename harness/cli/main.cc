@@ -67,13 +67,27 @@ int Help() {
   }
   std::puts(fmt::format("\nNot built yet: {}.", later).c_str());
   std::puts(
-      "\n./assay VERB --help says more. Exit codes: 0 good, 1 a finding, 2 bad usage or\n"
-      "bad input, 125 nothing was executed, 130 interrupted.");
+      "\n./assay VERB --help says more, ./assay help problem lists the keys of a cell.\n"
+      "Exit codes: 0 good, 1 a finding, 2 bad usage or bad input, 125 nothing was\n"
+      "executed, 130 interrupted.");
   return 0;
 }
 
-// "help VERB" is "VERB --help".
+// The kinds and keys of problem strings, with their defaults.
+int HelpProblem() {
+  std::puts(fmt::format("A problem string is KIND key=value ..., in any order. Kinds:\n  {}\n",
+                        fmt::join(run::Kinds(), " "))
+                .c_str());
+  for (const run::KeyInfo& key : run::Keys()) {
+    const std::string fallback = key.fallback.empty() ? "" : fmt::format(" [{}]", key.fallback);
+    std::puts(fmt::format("  {}{}\n      {}", key.name, fallback, key.help).c_str());
+  }
+  return 0;
+}
+
+// "help VERB" is "VERB --help"; "help problem" is about problem strings.
 int HelpFor(char** argv) {
+  if (std::string_view(argv[2]) == "problem") return HelpProblem();
   for (const Verb& verb : kVerbs) {
     if (verb.name != argv[2] || verb.run == nullptr) continue;
     std::string name(verb.name), flag = "--help";

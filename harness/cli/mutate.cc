@@ -90,6 +90,15 @@ std::vector<const Fault*> Chosen(const std::string& kinds) {
   return chosen;
 }
 
+// The first word of the list that names no fault; empty if each does.
+std::string UnknownKind(const std::string& kinds) {
+  std::stringstream list(kinds);
+  for (std::string kind; std::getline(list, kind, ',');) {
+    if (Chosen(kind).empty() || kind.empty()) return kind.empty() ? "(nothing)" : kind;
+  }
+  return "";
+}
+
 int PrintList(const std::vector<const Fault*>& faults, bool json) {
   Json out = Json::array();
   for (const Fault* fault : faults) {
@@ -251,8 +260,9 @@ int Mutate(int argc, char** argv) {
   options.Value("--kind", &kinds, "only these kinds or faults: K03,K41/missing");
   if (auto code = options.Parse(argc, argv)) return *code;
   const std::vector<const Fault*> faults = Chosen(kinds);
-  if (faults.empty()) {
-    return BadUsage(fmt::format("--kind {}: no such fault; see ./assay mutate --list", kinds));
+  if (const std::string unknown = UnknownKind(kinds); !unknown.empty()) {
+    return BadUsage(
+        fmt::format("--kind {}: no such fault {}; see ./assay mutate --list", kinds, unknown));
   }
   if (list) return PrintList(faults, json);
   auto rows = RunFaults(faults);

@@ -189,12 +189,10 @@ int Driver::Run(const std::string& scope, int64_t layer, const std::vector<int32
   return status;
 }
 
-int Driver::Op(int rank, const std::string& tap, const std::vector<In>& inputs,
-               const std::vector<int64_t>& shape, std::vector<float>* output) {
+int Driver::CallOp(int rank, const std::string& tap, const std::vector<In>& inputs,
+                   assay_tensor* out) {
   std::vector<std::vector<std::byte>> storage;
   const std::vector<assay_tensor> tensors = TensorsOf(inputs, &storage);
-  *output = Poisoned<float>(CountOf(shape));
-  assay_tensor out = OutputOf(tap, ASSAY_F32, shape, output->data());
   assay_op op{};
   op.size = sizeof op;
   op.rank = rank;
@@ -202,27 +200,24 @@ int Driver::Op(int rank, const std::string& tap, const std::vector<In>& inputs,
   op.input_count = static_cast<uint32_t>(tensors.size());
   op.inputs = tensors.data();
   op.output_count = 1;
-  op.outputs = &out;
-  const int status = engine_->run_op(session_, &op, Fresh());
+  op.outputs = out;
+  return engine_->run_op(session_, &op, Fresh());
+}
+
+int Driver::Op(int rank, const std::string& tap, const std::vector<In>& inputs,
+               const std::vector<int64_t>& shape, std::vector<float>* output) {
+  *output = Poisoned<float>(CountOf(shape));
+  assay_tensor out = OutputOf(tap, ASSAY_F32, shape, output->data());
+  const int status = CallOp(rank, tap, inputs, &out);
   if (status == ASSAY_OK) ExpectWritten(*output);
   return status;
 }
 
 int Driver::Ids(int rank, const std::string& tap, const std::vector<In>& inputs,
                 const std::vector<int64_t>& shape, std::vector<int32_t>* output) {
-  std::vector<std::vector<std::byte>> storage;
-  const std::vector<assay_tensor> tensors = TensorsOf(inputs, &storage);
   *output = Poisoned<int32_t>(CountOf(shape));
   assay_tensor out = OutputOf(tap, ASSAY_I32, shape, output->data());
-  assay_op op{};
-  op.size = sizeof op;
-  op.rank = rank;
-  op.tap = tap.c_str();
-  op.input_count = static_cast<uint32_t>(tensors.size());
-  op.inputs = tensors.data();
-  op.output_count = 1;
-  op.outputs = &out;
-  return engine_->run_op(session_, &op, Fresh());
+  return CallOp(rank, tap, inputs, &out);
 }
 
 int Driver::Reduce(const std::string& tap, const std::vector<In>& parts,

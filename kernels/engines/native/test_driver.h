@@ -80,6 +80,8 @@ class Driver {
   int64_t live_allocations = 0, allocations = 0;
 
  private:
+  int CallOp(int rank, const std::string& tap, const std::vector<In>& inputs, assay_tensor* out);
+
   assay_error* Fresh();
   static void TapHook(void* context, const assay_tensor* value);
   static void RanHook(void* context, const assay_executed* record);
