@@ -8,8 +8,14 @@ std::string_view NameOf(Tier tier) {
       return "scalar";
     case Tier::kAvx2:
       return "avx2";
+    case Tier::kAvx512:
+      return "avx512";
   }
   return "unknown";
+}
+
+std::string_view NameOf(How how) {
+  return how == How::kHardware ? "hardware" : "emulated (portable intrinsics)";
 }
 
 std::string_view NameOf(OpKind op) {

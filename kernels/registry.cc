@@ -27,9 +27,9 @@ constexpr const ElementwiseKernels* kElementwise[] = {&scalar::kElementwise, &av
 
 std::span<const LinearKernel> LinearKernels() { return kLinear; }
 
-const ElementwiseKernels* Elementwise(Tier tier) {
+const ElementwiseKernels* Elementwise(Tier tier, How how) {
   for (const ElementwiseKernels* table : kElementwise) {
-    if (table->tier == tier) return table;
+    if (table->tier == tier && table->how == how) return table;
   }
   return nullptr;
 }

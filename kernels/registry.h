@@ -11,8 +11,14 @@
 
 namespace assay::kernels {
 
-enum class Tier { kScalar, kAvx2 };
+enum class Tier { kScalar, kAvx2, kAvx512 };
 std::string_view NameOf(Tier tier);
+
+// How a row's code runs: as instructions of its tier, or the same source compiled as portable
+// intrinsics, which any host executes.
+enum class How { kHardware, kPortable };
+// "hardware", "emulated (portable intrinsics)".
+std::string_view NameOf(How how);
 
 enum class OpKind { kLinear, kRmsNorm, kRope, kScores, kContext, kSwiGlu, kRouter, kAdd, kCombine };
 std::string_view NameOf(OpKind op);
@@ -26,18 +32,29 @@ struct WeightView {
   int64_t group = 0;                  // elements along k per scale; 0: none
 };
 
-// y[m, n] = x[m, k] Wᵀ, fp32 accumulation. x is bf16 (uint16_t bits), row stride k. y is fp32 with
-// row stride y_stride: rounding to the contract's type is the caller's. Rows [n_begin, n_end) only,
-// which are multiples of the row's `row_tile` but for the end: threads split here.
-using LinearFn = void (*)(const WeightView& w, const uint16_t* x, int64_t m, int64_t n_begin,
+// What enters a product, [m, k]. Which members are set says the kernel's `act`. 8-bit activations
+// are x = code·scale over groups of 32 along k (k is a multiple of 32); "a8row" repeats its one
+// scale in every group.
+struct Activations {
+  const uint16_t* bf16 = nullptr;  // "a16": bits, row stride k
+  const int8_t* codes = nullptr;   // "a8g32", "a8row": within ±127, row stride k
+  const float* scales = nullptr;   // [m, k/32]
+  const int32_t* sums = nullptr;   // [m, k/32]: Σ codes of each group
+};
+
+// y[m, n] = x[m, k] Wᵀ, fp32 accumulation. y is fp32 with row stride y_stride: rounding to the
+// contract's type is the caller's. Rows [n_begin, n_end) only, which are multiples of the row's
+// `row_tile` but for the end: threads split here.
+using LinearFn = void (*)(const WeightView& w, const Activations& x, int64_t m, int64_t n_begin,
                           int64_t n_end, float* y, int64_t y_stride);
 
 struct LinearKernel {
   std::string_view name;    // "linear_bf16_row_avx2": op, method, layout, tier
-  std::string_view method;  // "bf16", "ct-int4-g32"
+  std::string_view method;  // "bf16", "ct-int4-g32", "deepseek-v4-mxfp4", "gguf-q4_1", "gguf-q8_0"
   Tier tier;
-  std::string_view layout;  // the tag it takes
-  std::string_view act;     // "a16"
+  How how = How::kHardware;  // both ways of a kernel have the same name
+  std::string_view layout;   // the tag it takes
+  std::string_view act;      // "a16", "a8g32", "a8row"
   // Depth: no term of an output passes more than ceil(k / lanes) + log2(lanes) + extra roundings.
   // `lanes` is L·U of numerics' formula, the terms that one step of an output's long sum takes in;
   // where a group is summed first, `extra` holds the roundings inside it and of its scale product.
@@ -53,10 +70,11 @@ struct LinearKernel {
 // The other ops of a decoder; fp32 in and out, the caller rounds. One table a tier.
 struct ElementwiseKernels {
   Tier tier;
-  // y = x·rsqrt(mean(x²) + eps)·w for each of `rows` rows of n; w is bf16.
-  void (*rms_norm)(const float* x, const uint16_t* w, float eps, int64_t rows, int64_t n, float* y);
-  // y = silu(gate)·up
-  void (*swiglu)(const float* gate, const float* up, int64_t count, float* y);
+  How how = How::kHardware;
+  // y = x·rsqrt(mean(x²) + eps)·w for each of `rows` rows of n.
+  void (*rms_norm)(const float* x, const float* w, float eps, int64_t rows, int64_t n, float* y);
+  // y = silu(min(gate, limit))·clamp(up, −limit, limit); limit +inf: none. NaN stays NaN.
+  void (*swiglu)(const float* gate, const float* up, float limit, int64_t count, float* y);
   // Rotates pairs of x [heads·dim] in place by cos, sin [dim/2]: half layout pairs (i, i + dim/2),
   // interleaved pairs (2i, 2i + 1).
   void (*rope)(float* x, int64_t heads, int64_t head_stride, int64_t dim, const float* cos,
@@ -71,6 +89,12 @@ struct ElementwiseKernels {
   void (*add)(const float* a, const float* b, int64_t count, float* y);
   // y += w·x
   void (*axpy)(float w, const float* x, int64_t count, float* y);
+  // 8-bit activations of bf16 x [m, k], k a multiple of 32: over each group of `group` elements (a
+  // multiple of 32 that divides k) s = amax / 127 in fp32, code = RNE(x / s) with one fp32
+  // division, all 0 where amax is 0. scales and sums [m, k/32]: a group's scale stands in each of
+  // its 32s. An infinity or NaN in a group makes its scale NaN and its codes 0.
+  void (*quantise)(const uint16_t* x, int64_t m, int64_t k, int64_t group, int8_t* codes,
+                   float* scales, int32_t* sums);
   // y = 1 / (1 + exp(-x))
   void (*sigmoid)(const float* x, int64_t count, float* y);
   // Depth of each reduction over n terms: ceil(n / lanes) + log2(lanes), + 1 for the product.
@@ -86,7 +110,8 @@ struct ElementwiseKernels {
 
 // All rows compiled into this binary, whatever the host can run.
 std::span<const LinearKernel> LinearKernels();
-const ElementwiseKernels* Elementwise(Tier tier);
+// nullptr: not built.
+const ElementwiseKernels* Elementwise(Tier tier, How how = How::kHardware);
 // What the host can run: CPUID and XGETBV, cut by the environment variable ASSAY_FAKE_TIERS (a
 // comma list) so that the absence of a tier can be tested. A list can only take away.
 bool HostHas(Tier tier);

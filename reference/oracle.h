@@ -79,10 +79,36 @@ struct Step {
 
 // An input, and optionally a bound on how far it is from what it stands for; its effect on the
 // output is carried to first order (for engines that do not give every inner tap).
+struct Codes {
+  const Tensor* codes = nullptr;   // [rows, k], integers
+  const Tensor* scales = nullptr;  // [rows, k/group]
+  int64_t group = 0;               // 0: one scale a row
+};
 struct Input {
   const Tensor* value = nullptr;  // nullptr: an expert that no token was routed to
   const Tensor* error = nullptr;
+  // Linear ops on quantised weights: the product is evaluated on these 8-bit activations instead of
+  // `value`; magnitude is then Σ |s·I| over the weight's groups (and Σ |s·m·S| for its minima),
+  // terms their number.
+  const Codes* codes = nullptr;
 };
+
+// 8-bit activations as a contract's quantiser makes them from x [rows, k], in fp32's arithmetic.
+struct QuantisedActivation {
+  Tensor codes, scales;
+  // How far x / s lies from the nearest k + ½, in units of the last place (fp32) of x / s: within 2
+  // the code may be the neighbour's. +inf where s is 0.
+  Tensor tie_ulps;
+  int64_t group = 0;
+};
+// Error kBadInput: k is no multiple of the group.
+Result<QuantisedActivation> Quantise(const Tensor& x, const ActQuantiser& quantiser);
+
+// The sum over ranks exactly as contract.md defines order and wire: fp32 additions, wire roundings;
+// the output's own rounding is not included. parts: one a rank, equal shapes.
+// kind "all_reduce": one tensor; "reduce_scatter": one chunk a rank, [count of the chunk].
+Result<std::vector<Tensor>> ModelReduce(std::span<const Tensor* const> parts, std::string_view kind,
+                                        std::string_view order, DType wire);
 
 // One op in double precision, not rounded, and what a bound on somebody else's evaluation needs.
 // magnitude and terms by op: linear, scores, ctx, combine, reduce: of their sums; router.weights:
@@ -98,6 +124,9 @@ struct Evaluation {
   Tensor function;
   // First-order effect of the inputs' errors (empty: inputs had none).
   Tensor propagated;
+  // kReduce under a contract that declares order and wire (reduce_exact): what they give, before
+  // the output's rounding; empty otherwise. `value` is the exact sum all the same.
+  Tensor modelled;
   // Linear ops: 1 where every fp32 partial sum is exact in any order (numerics.md §1.1).
   std::vector<uint8_t> exact;
   // kRouterIds: [T, 1] the gap in the deciding score between the last choice taken and the first
@@ -132,6 +161,8 @@ struct RunRequest {
   // Called with each op's evaluation (magnitudes included; not for the absorbed form) before its
   // output is rounded; it may change the value: noise floors, amplification of roundings.
   std::function<void(const Node&, int step, Evaluation* evaluation)> observe;
+  // false: observe() gets values alone, without magnitudes, which cost as much again.
+  bool observe_bounds = true;
 };
 // Taps of each step.
 using Trace = std::vector<std::map<std::string, Tensor>>;

@@ -59,7 +59,21 @@ enum {
   ASSAY_BOOL = 12,
   ASSAY_U16 = 13,
   ASSAY_U32 = 14,
-  ASSAY_U64 = 15
+  ASSAY_U64 = 15,
+  /* GGUF blocks: one value is a block of 32, 64 or 256 elements with its scales; shapes count
+   * blocks. */
+  ASSAY_Q4_0 = 16,
+  ASSAY_Q4_1 = 17,
+  ASSAY_Q5_0 = 18,
+  ASSAY_Q5_1 = 19,
+  ASSAY_Q8_0 = 20,
+  ASSAY_Q2_K = 21,
+  ASSAY_Q3_K = 22,
+  ASSAY_Q4_K = 23,
+  ASSAY_Q5_K = 24,
+  ASSAY_Q6_K = 25,
+  ASSAY_MXFP4 = 26,
+  ASSAY_NVFP4 = 27
 };
 
 typedef struct assay_tensor {
@@ -99,6 +113,7 @@ typedef struct assay_executed {
   const char* layout; /* tag of the weight's layout, "" for ops without a weight */
   const char* act;    /* type in which activations enter the product: "a16", "a8g32" ... */
   int32_t threads;
+  const char* how; /* "hardware" (also where absent), or how the tier was emulated */
 } assay_executed;
 
 /* What the harness offers to an engine. All functions may be called at any time between open and
@@ -135,14 +150,19 @@ typedef struct assay_open {
   const char* act;     /* demanded activation type, "" for the kernel's own */
   const char* reduce;  /* "sequential:fp32", "ring:bf16" ... */
   const char* routing; /* "model" or "forced" */
-  const char* options; /* further key=value pairs of the problem string, space separated */
+  /* Further key=value pairs, space separated: `limit=7` (clamp of the activation's inputs: gate at
+   * most 7, up within ±7), `emulate=never|auto|always` (may a tier that the host lacks be emulated,
+   * or must it be). A key that is not known and not understood: ASSAY_UNSUPPORTED. */
+  const char* options;
 } assay_open;
 
 /* One rank's load. `tensors` are whole tensors under the checkpoint's names: slicing is the
  * engine's job. Their memory is the harness's; it is overwritten after the call returns.
  * `plan` says which part belongs to whom, one component a line: `L1.moe.e5.down.weight
  * k[tp] g32 u4x8 <- model.layers.1...weight_packed`; an engine that has a loader of its own may
- * ignore it. A call may name only some experts or one layer: what is not named will not be used. */
+ * ignore it. A call may name only some experts or one layer: what is not named will not be used.
+ * After every rank was loaded the harness may load all of them again with other values (the problem
+ * key reload): the second load replaces everything that it names. */
 typedef struct assay_load {
   size_t size;
   int32_t rank;
@@ -197,13 +217,19 @@ typedef struct assay_run {
   assay_tensor* output;       /* the scope's last tap, memory by the harness; NULL: taps only */
 } assay_run;
 
-/* The engine's all-reduce on partial sums: inputs[rank], one output. */
+/* The engine's collectives. all_reduce (also where `kind` is absent): partial sums inputs[rank] ->
+ * one output. reduce_scatter: outputs[rank] is that rank's chunk of the flat sum, chunks of
+ * ceil(count/ranks) values, the last ones shorter or empty. gather: columns inputs[rank] of the
+ * vocabulary -> one output, cut at the real vocabulary. */
 typedef struct assay_reduce {
   size_t size;
   const char* tap;
   uint32_t rank_count;
   const assay_tensor* inputs;
   assay_tensor* output;
+  const char* kind;
+  uint32_t output_count; /* reduce_scatter */
+  assay_tensor* outputs;
 } assay_reduce;
 
 typedef struct assay_engine {
@@ -214,8 +240,11 @@ typedef struct assay_engine {
   /* JSON, static storage:
    * {"methods": ["bf16"], "tiers": ["scalar"], "layouts": ["row"], "scopes": ["op", "moe"],
    *  "families": ["llama"], "ops": ["linear"], "acts": ["a16"], "tp": [1, 2], "contract": {...},
+   *  "reduces": ["sequential:fp32"], "emulates": ["avx512"],
    *  "kernels": [{"name", "op", "method", "tier", "layout", "act", "lanes", "extra",
    *               "arithmetic_class"}]}
+   * reduces: orders and wires of its all-reduce, each exactly as contract.md defines it: then sums
+   * over ranks are compared bit for bit. emulates: tiers that it can run where the host lacks them.
    * tp: the degrees that are legal. contract: harness/abi/contract.md. What is left out was not
    * said, and nothing is concluded from it. */
   const char* (*describe)(void);

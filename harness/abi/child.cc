@@ -159,7 +159,8 @@ class Unpacker {
     ExecutedRecord executed;
     executed.tap = CleanLine(meta->Text());
     executed.rank = static_cast<int>(meta->Number());
-    for (std::string* text : {&executed.kernel, &executed.tier, &executed.layout, &executed.act}) {
+    for (std::string* text :
+         {&executed.kernel, &executed.tier, &executed.layout, &executed.act, &executed.how}) {
       *text = CleanLine(meta->Text());
     }
     executed.threads = static_cast<int>(meta->Number());

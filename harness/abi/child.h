@@ -41,6 +41,8 @@ struct ReduceCall {
   std::string tap;
   std::vector<HostTensor> inputs;
   HostTensor output;
+  std::string kind = "all_reduce";  // "reduce_scatter": outputs instead of output; "gather"
+  std::vector<HostTensor> outputs;  // of each rank; step and rank in the trace as theirs
 };
 
 // All that one cell asks of an engine, in this order. What of it becomes which tap of the trace:
@@ -63,6 +65,9 @@ struct Script {
   // copied into guarded memory, checked and overwritten after the call; beyond, the engine gets
   // this memory itself, unchecked, and the outcome's notes say so.
   std::vector<HostTensor> tensors;
+  // Other values under the same names, loaded for every rank before `tensors` are: an engine that
+  // keeps one of them is found. Empty: one load.
+  std::vector<HostTensor> decoys;
   // Which components to read back, by rank; empty: none.
   std::vector<ShardKey> exports;
   std::vector<OpCall> ops;

@@ -140,4 +140,20 @@ double HalfSmallestSubnormal(DType dtype) {
   }
 }
 
+std::optional<ActQuantiser> Contract::QuantiserOf(std::string_view act_id) const {
+  ActQuantiser quantiser;
+  if (act_id == "a8g32") {
+    quantiser.group = 32;
+  } else if (act_id == "a8g128") {
+    quantiser.group = 128;
+  } else if (act_id == "a8row") {
+    quantiser.group = 0;
+  } else {
+    return std::nullopt;
+  }
+  const auto stated = quantisers.find(act_id);
+  if (stated != quantisers.end()) quantiser.codes = stated->second;
+  return quantiser;
+}
+
 }  // namespace assay

@@ -2,7 +2,9 @@
 // JSON in describe(); one without source gets it written for it. contract.md documents the keys.
 #pragma once
 
+#include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -10,6 +12,20 @@
 #include "harness/units/status.h"
 
 namespace assay {
+
+// How 8-bit activations come about: over each group (of one token) s = fl32(amax / 127), a code is
+// RNE(x / s) within ±127; amax 0 gives s = 0 and codes 0. `codes` says how x / s is evaluated in
+// fp32: engines differ, and so do their codes at ties.
+enum class CodeRule {
+  kDivide,           // fl(x / s)
+  kTimesReciprocal,  // fl(x · fl(1 / s))
+  kTimesInverse,     // fl(x · fl(127 / amax))
+};
+struct ActQuantiser {
+  int64_t group = 32;  // elements along k that share a scale; 0: the whole row (of this rank)
+  CodeRule codes = CodeRule::kDivide;
+  friend bool operator==(const ActQuantiser&, const ActQuantiser&) = default;
+};
 
 struct Contract {
   std::string name;
@@ -36,6 +52,12 @@ struct Contract {
   double exp_ulp = 1, rsqrt_ulp = 1, sin_ulp = 1, sigmoid_ulp = 2, div_ulp = 0.5;
   bool daz = false, ftz = false;
   std::string act = "a16";
+  // The quantiser of an act id: as stated, else the default of a8g32, a8g128 and a8row. nullopt:
+  // activations stay floating point, or the id is one whose quantiser is not modelled.
+  std::map<std::string, CodeRule, std::less<>> quantisers;
+  std::optional<ActQuantiser> QuantiserOf(std::string_view act_id) const;
+  // Whether the order and wire below are declared, and sums over ranks are modelled exactly.
+  bool reduce_exact = false;
   std::string reduce_order = "sequential";
   DType reduce_wire = DType::kF32;
   std::string arithmetic_class;

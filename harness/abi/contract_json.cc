@@ -18,25 +18,11 @@ using abi::ObjectReader;
 using abi::ParseObject;
 using abi::Shown;
 
-const Names kKeys = {"name",
-                     "rounding",
-                     "accumulator",
-                     "lanes",
-                     "extra",
-                     "dequant",
-                     "rope_table",
-                     "probs",
-                     "exp_ulp",
-                     "rsqrt_ulp",
-                     "sin_ulp",
-                     "sigmoid_ulp",
-                     "div_ulp",
-                     "daz",
-                     "ftz",
-                     "act",
-                     "reduce_order",
-                     "reduce_wire",
-                     "arithmetic_class",
+const Names kKeys = {"name",        "rounding",     "accumulator", "lanes",
+                     "extra",       "dequant",      "rope_table",  "probs",
+                     "exp_ulp",     "rsqrt_ulp",    "sin_ulp",     "sigmoid_ulp",
+                     "div_ulp",     "daz",          "ftz",         "act",
+                     "quantisers",  "reduce_order", "reduce_wire", "arithmetic_class",
                      "mla_absorbed"};
 
 const Names kClasses = {"default", "embed", "norm",   "linear",  "partial", "rope",     "scores",
@@ -59,6 +45,12 @@ const Names kWires = {"F64", "F32", "F16", "BF16", "I8"};
 const Names kActs = {"a16",     "a32",    "a8row",  "a8static", "a8g32", "a8g128", "af8row",
                      "af8g128", "amxfp8", "amxfp4", "anvfp4",   "q8_0",  "q8_1",   "q8_k"};
 const Names kOrders = {"sequential", "ring", "tree"};
+const Names kModelledActs = {"a8g32", "a8g128", "a8row"};
+constexpr std::pair<const char*, CodeRule> kCodeRules[] = {
+    {"x/s", CodeRule::kDivide},
+    {"x*(1/s)", CodeRule::kTimesReciprocal},
+    {"x*(127/amax)", CodeRule::kTimesInverse},
+};
 
 void ReadRounding(ObjectReader* reader, std::map<std::string, DType, std::less<>>* out) {
   const Json* table = reader->Find("rounding");
@@ -76,6 +68,27 @@ void ReadRounding(ObjectReader* reader, std::map<std::string, DType, std::less<>
       return reader->Fail("rounding." + op, "one of " + Join(kFloating), type);
     }
     (*out)[op] = *DTypeFromName(type.get_ref<const std::string&>());
+  }
+}
+
+void ReadQuantisers(ObjectReader* reader, std::map<std::string, CodeRule, std::less<>>* out) {
+  const Json* table = reader->Find("quantisers");
+  if (table == nullptr) return;
+  if (!table->is_object()) return reader->Fail("quantisers", "an object of act ids", *table);
+  Names rules;
+  for (const auto& [name, rule] : kCodeRules) rules.emplace_back(name);
+  for (const auto& [act, value] : table->items()) {
+    if (!IsOneOf(act, kModelledActs)) {
+      return reader->SetError(fmt::format("contract: quantisers has no act {}; allowed are {}",
+                                          Shown(act), Join(kModelledActs)));
+    }
+    bool known = false;
+    for (const auto& [name, rule] : kCodeRules) {
+      if (!value.is_string() || value.get_ref<const std::string&>() != name) continue;
+      (*out)[act] = rule;
+      known = true;
+    }
+    if (!known) return reader->Fail("quantisers." + act, "one of " + Join(rules), value);
   }
 }
 
@@ -112,6 +125,7 @@ Result<Contract> ParseContract(std::string_view json) {
   reader.Flag("daz", &contract.daz);
   reader.Flag("ftz", &contract.ftz);
   reader.Text("act", &contract.act, &kActs);
+  ReadQuantisers(&reader, &contract.quantisers);
   reader.Text("reduce_order", &contract.reduce_order, &kOrders);
   reader.Type("reduce_wire", &contract.reduce_wire, kWires);
   reader.Text("arithmetic_class", &contract.arithmetic_class);
@@ -139,6 +153,12 @@ std::string PrintContract(const Contract& contract) {
   out["daz"] = contract.daz;
   out["ftz"] = contract.ftz;
   out["act"] = contract.act;
+  out["quantisers"] = nlohmann::ordered_json::object();
+  for (const auto& [act, codes] : contract.quantisers) {
+    for (const auto& [name, rule] : kCodeRules) {
+      if (rule == codes) out["quantisers"][act] = name;
+    }
+  }
   out["reduce_order"] = contract.reduce_order;
   out["reduce_wire"] = NameOf(contract.reduce_wire);
   out["arithmetic_class"] = contract.arithmetic_class;

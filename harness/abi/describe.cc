@@ -12,8 +12,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-const Names kKeys = {"methods", "tiers", "layouts", "scopes",   "families",
-                     "ops",     "acts",  "tp",      "contract", "kernels"};
+const Names kKeys = {"methods", "tiers", "layouts",  "scopes",  "families", "ops",
+                     "acts",    "tp",    "contract", "kernels", "reduces",  "emulates"};
 const Names kKernelKeys = {"name",  "op",    "method",          "tier", "layout", "act",
                            "lanes", "extra", "arithmetic_class"};
 
@@ -96,6 +96,8 @@ Result<EngineFacts> ParseDescribe(std::string_view json) {
   ReadList(&reader, "families", &facts.families);
   ReadList(&reader, "ops", &facts.ops);
   ReadList(&reader, "acts", &facts.acts);
+  ReadList(&reader, "reduces", &facts.reduces);
+  ReadList(&reader, "emulates", &facts.emulates);
   ReadDegrees(&reader, &facts.tp);
   const Json* kernels = reader.Find("kernels");
   if (kernels != nullptr && !kernels->is_array()) reader.Fail("kernels", "a list", *kernels);

@@ -21,7 +21,7 @@ struct DescribedKernel {
 using Said = std::optional<std::vector<std::string>>;
 
 struct EngineFacts {
-  Said methods, tiers, layouts, scopes, families, ops, acts;
+  Said methods, tiers, layouts, scopes, families, ops, acts, reduces, emulates;
   std::optional<std::vector<int>> tp;  // legal degrees
   std::optional<Contract> contract;
   std::vector<DescribedKernel> kernels;

@@ -181,6 +181,9 @@ void Host::Executed(const assay_executed* record) {
   copy.layout = TextOrNothing(record->layout);
   copy.act = TextOrNothing(record->act);
   copy.threads = record->threads;
+  if (record->size >= offsetof(assay_executed, how) + sizeof record->how) {
+    copy.how = TextOrNothing(record->how);
+  }
   recorder_->Executed(copy);
 }
 

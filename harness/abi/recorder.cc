@@ -65,7 +65,8 @@ void Recorder::Executed(const ExecutedRecord& record) {
   MetaWriter meta;
   meta.Put(std::string_view(record.tap));
   meta.Put(record.rank);
-  for (const std::string* text : {&record.kernel, &record.tier, &record.layout, &record.act}) {
+  for (const std::string* text :
+       {&record.kernel, &record.tier, &record.layout, &record.act, &record.how}) {
     meta.Put(std::string_view(*text));
   }
   meta.Put(record.threads);

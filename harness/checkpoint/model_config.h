@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -46,7 +47,14 @@ struct QuantConfig {
   std::vector<std::string> targets;
 };
 
+// How the checkpoint names its tensors and orders their rows.
+enum class Container {
+  kSafetensors,  // Hugging Face's names
+  kGguf,  // llama.cpp's: blk.0.attn_q.weight; llama's q and k rows permuted for interleaved RoPE
+};
+
 struct ModelConfig {
+  Container container = Container::kSafetensors;
   Family family = Family::kUnknown;
   // For kUnknown: which key with which value is not known; one line, for messages.
   std::string why_unknown;
@@ -61,12 +69,14 @@ struct ModelConfig {
           intermediate = 0;  // MLA: head_dim = qk_nope + qk_rope
   int64_t vocab = 0, max_position = 0;
   double rms_norm_eps = 0;
+  // Clamp of the activation's inputs (swiglu_limit): gate above, up on both sides.
+  double act_limit = std::numeric_limits<double>::infinity();
   bool tied = false;
   bool qkv_bias = false, o_bias = false, mlp_bias = false;
   bool qk_norm = false;
   std::string hidden_act;
   RopeConfig rope;
-  bool rope_interleave = false;
+  bool rope_interleave = false;  // pairs (2i, 2i+1) instead of (i, i + dim/2), also without MLA
 
   // MLA (DeepSeek-V3 class). q_lora 0: one q_proj instead of q_a and q_b.
   int64_t q_lora = 0, kv_lora = 0, qk_nope = 0, qk_rope = 0, v_dim = 0;

@@ -20,7 +20,7 @@ using reference::Op;
 using reference::Spread;
 using reference::Tensor;
 
-bool IsInteger(DType dtype) { return dtype >= DType::kI64; }
+bool IsInteger(DType dtype) { return dtype >= DType::kI64 && !IsBlock(dtype); }
 
 bool SameBits(const TapValue& a, const TapValue& b) {
   return &a == &b || (a.dtype == b.dtype && a.shape == b.shape && a.bytes == b.bytes);

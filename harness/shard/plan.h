@@ -33,7 +33,7 @@ struct Component {
   int64_t rows = 0;     // logical rows; a vector (norm, bias) has rows = its length, columns = 1
   int64_t columns = 1;  // stored values a row: elements, words or groups
   Packing packing;      // of columns: {1, size} unless several elements share a word
-  std::string unit;     // of a column: "element", "word", "group"
+  std::string unit;     // of a column: "element", "word", "group", "block" (GGUF)
   Elements column_elements{1};  // logical elements per column: 1, 8 (int4 in int32), g (scale)
   Elements group{0};            // quantisation group along K, 0: none (dense, or one per channel)
   Elements row_elements{1};     // logical elements of a row of the layer's weight: K
@@ -73,6 +73,7 @@ struct Refusal {
   int64_t extent = 0;        // of the axis in that unit
   int64_t parts = 0;         // the degree that does not divide it
   int largest_legal_tp = 0;  // for the whole model with the same attn_tp rule, at most 64; 0: none
+  std::vector<int> legal_degrees;  // of that rule, ascending, up to 64
   int64_t elements = 0;      // the axis in logical elements, where the unit is another one
   std::string degree;        // which degree `parts` is: "tp" or "attn_tp"
   int attn_tp = 0;           // as asked for; 0: = tp

@@ -131,9 +131,7 @@ class Fields {
     const Json* value = Need(key);
     if (value == nullptr) return 0;
     if (value->is_number()) return value->get<double>();
-    if (*value == "nan") return std::numeric_limits<double>::quiet_NaN();
-    if (*value == "inf") return std::numeric_limits<double>::infinity();
-    if (*value == "-inf") return -std::numeric_limits<double>::infinity();
+    if (*value == "nan" || *value == "inf" || *value == "-inf") return NonFinite(*value);
     Wrong(key, *value, "a number, \"nan\", \"inf\" or \"-inf\"");
     return 0;
   }
@@ -178,6 +176,19 @@ class Fields {
     return object_.contains(key) ? Texts(key) : std::vector<std::string>();
   }
 
+  std::vector<double> Numbers(const char* key) {
+    std::vector<double> out;
+    for (const Json& item : Array(key, "a list of numbers")) {
+      const bool text = item == "nan" || item == "inf" || item == "-inf";
+      if (!item.is_number() && !text) {
+        Wrong(key, item, "a list of numbers");
+        break;
+      }
+      out.push_back(text ? NonFinite(item) : item.get<double>());
+    }
+    return out;
+  }
+
   // Calls read(Fields) on the object, or on each object of the list; a null object is passed over.
   template <class Read>
   void Object(const char* key, Read read) {
@@ -186,6 +197,10 @@ class Fields {
     if (value == nullptr) return;
     if (!value->is_object()) return Wrong(key, *value, "an object or null");
     read(Fields(*value, path_ + key + ".", error_));
+  }
+  template <class Read>
+  void ObjectIfThere(const char* key, Read read) {
+    if (object_.contains(key)) Object(key, read);
   }
   template <class Read>
   void Objects(const char* key, Read read) {
@@ -209,6 +224,11 @@ class Fields {
   }
 
  private:
+  static double NonFinite(const Json& text) {
+    if (text == "nan") return std::numeric_limits<double>::quiet_NaN();
+    const double infinity = std::numeric_limits<double>::infinity();
+    return text == "inf" ? infinity : -infinity;
+  }
   bool IsNull(const char* key) const {
     const auto at = object_.find(key);
     return at != object_.end() && at->is_null();

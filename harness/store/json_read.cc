@@ -44,6 +44,7 @@ Metrics ReadMetrics(Fields in) {
   out.condition = in.NumberIfThere("condition");
   out.ambiguous = in.IntegerOrNull("ambiguous", 0);
   out.noise_floor = in.NumberOrNull("noise_floor");
+  out.floor_runs = in.IntegerOrNullIfThere("floor_runs", 0);
   in.Object("tolerance", [&](Fields facts) {
     out.tolerance.emplace();
     out.tolerance->u_acc = facts.Text("u_acc");
@@ -51,6 +52,24 @@ Metrics ReadMetrics(Fields in) {
     out.tolerance->c = facts.Number("c");
     out.tolerance->terms = facts.Texts("terms");
   });
+  return out;
+}
+
+ErrorMap ReadMap(Fields in) {
+  ErrorMap out;
+  out.rows = in.Integer("rows", 0);
+  out.columns = in.Integer("columns", 0);
+  out.row_unit = in.Text("row_unit");
+  out.column_unit = in.Text("column_unit");
+  out.rows_a_cell = in.Integer("rows_a_cell", 1);
+  out.columns_a_cell = in.Integer("columns_a_cell", 1);
+  out.value = in.Text("value");
+  out.cells = in.Numbers("cells");
+  int64_t count = 0;
+  if (__builtin_mul_overflow(out.rows, out.columns, &count) ||
+      count != static_cast<int64_t>(out.cells.size())) {
+    in.Wrong("cells", Json(out.cells.size()), "a list of rows·columns numbers");
+  }
   return out;
 }
 
@@ -75,6 +94,7 @@ Divergence ReadDivergence(Fields in) {
   }
   out.propagated = in.Texts("propagated");
   out.cleared = in.TextsIfThere("cleared");
+  in.ObjectIfThere("map", [&](Fields facts) { out.map = ReadMap(facts); });
   in.Object("signature", [&](Fields facts) {
     out.signature = {facts.Text("id"), facts.Text("text"), facts.Text("evidence")};
   });
@@ -87,6 +107,7 @@ OpRow ReadOp(Fields in) {
   out.step = static_cast<int>(in.IntegerIfThere("step", 0, std::numeric_limits<int>::max()));
   out.local = in.NumberOrNull("local");
   out.accumulated = in.NumberOrNull("accumulated");
+  out.floor = in.NumberIfThere("floor");
   out.cosine = in.NumberOrNull("cosine");
   out.rel_l2 = in.NumberOrNull("rel_l2");
   return out;

@@ -61,6 +61,7 @@ Json ToObject(const Metrics& metrics) {
   out["allclose_excess"] = Number(metrics.allclose_excess);
   out["ambiguous"] = Integer(metrics.ambiguous);
   out["noise_floor"] = Number(metrics.noise_floor);
+  out["floor_runs"] = Integer(metrics.floor_runs);
   out["tolerance"] = nullptr;
   if (metrics.tolerance) {
     Json& facts = out["tolerance"] = Json::object();
@@ -69,6 +70,20 @@ Json ToObject(const Metrics& metrics) {
     facts["c"] = Number(metrics.tolerance->c);
     facts["terms"] = metrics.tolerance->terms;
   }
+  return out;
+}
+
+Json ToObject(const ErrorMap& map) {
+  Json out = Json::object();
+  out["rows"] = map.rows;
+  out["columns"] = map.columns;
+  out["row_unit"] = map.row_unit;
+  out["column_unit"] = map.column_unit;
+  out["rows_a_cell"] = map.rows_a_cell;
+  out["columns_a_cell"] = map.columns_a_cell;
+  out["value"] = map.value;
+  out["cells"] = Json::array();
+  for (const double cell : map.cells) out["cells"].push_back(Number(cell));
   return out;
 }
 
@@ -90,6 +105,7 @@ Json ToObject(const Divergence& divergence) {
   out["bits"] = ListOrNull(divergence.bits);
   out["propagated"] = divergence.propagated;
   out["cleared"] = divergence.cleared;
+  if (divergence.map) out["map"] = ToObject(*divergence.map);
   out["signature"] = nullptr;
   const Signature& signature = divergence.signature;
   if (!signature.id.empty() || !signature.text.empty() || !signature.evidence.empty()) {
@@ -107,6 +123,7 @@ Json ToObject(const OpRow& row) {
   out["step"] = row.step;
   out["local"] = Number(row.local);
   out["accumulated"] = Number(row.accumulated);
+  out["floor"] = Number(row.floor);
   out["cosine"] = Number(row.cosine);
   out["rel_l2"] = Number(row.rel_l2);
   return out;

@@ -33,13 +33,26 @@ struct Metrics {
   // the largest |d| / (1e-2 + 1e-2·|ref|).
   std::optional<double> mean_ratio, nmse, allclose_excess;
   std::optional<int64_t> ambiguous;
+  // Of the last tap's accumulated rel-L2: the largest of floor_runs perturbed oracle chains, and
+  // whether there were enough of them to decide.
   std::optional<double> noise_floor;
+  std::optional<int64_t> floor_runs;
   std::optional<ToleranceFacts> tolerance;
 };
 
 struct Signature {
   std::string id;  // closed list: harness/locate/signatures.md
   std::string text, evidence;
+};
+
+// A small picture of an error field: rows × columns of cells, each the largest |error| / bound (or,
+// of a shard, the share of wrong values) in it.
+struct ErrorMap {
+  int64_t rows = 0, columns = 0;                // cells
+  std::string row_unit, column_unit;            // "row", "token", "group", "column"
+  int64_t rows_a_cell = 1, columns_a_cell = 1;  // units in a cell
+  std::string value;                            // "ratio" or "wrong"
+  std::vector<double> cells;                    // row major
 };
 
 struct Divergence {
@@ -56,13 +69,14 @@ struct Divergence {
   std::vector<std::string> bits;        // expected, got
   std::vector<std::string> propagated;  // taps
   Signature signature;
+  std::optional<ErrorMap> map;
   std::vector<std::string> cleared;  // what substitution cleared: "loader", "kernel", ...
 };
 
 struct OpRow {
   std::string tap;  // with "@r1" where it is a rank's
   int step = 0;
-  std::optional<double> local, accumulated, cosine, rel_l2;
+  std::optional<double> local, accumulated, floor, cosine, rel_l2;
 };
 
 struct Executed {

@@ -34,7 +34,7 @@ struct ExportedShard {
 };
 
 struct ExecutedRecord {
-  std::string tap, kernel, tier, layout, act;
+  std::string tap, kernel, tier, layout, act, how;  // how: "" is hardware
   int rank = -1;
   int threads = 0;
 };

@@ -10,9 +10,10 @@ struct Row {
   DType dtype;
   std::string_view name;
   int64_t bytes;
+  int64_t elements = 1;
 };
 
-constexpr std::array<Row, 16> kRows = {{
+constexpr std::array<Row, 28> kRows = {{
     {DType::kF64, "F64", 8},
     {DType::kF32, "F32", 4},
     {DType::kF16, "F16", 2},
@@ -29,6 +30,18 @@ constexpr std::array<Row, 16> kRows = {{
     {DType::kU16, "U16", 2},
     {DType::kU32, "U32", 4},
     {DType::kU64, "U64", 8},
+    {DType::kQ4_0, "Q4_0", 18, 32},
+    {DType::kQ4_1, "Q4_1", 20, 32},
+    {DType::kQ5_0, "Q5_0", 22, 32},
+    {DType::kQ5_1, "Q5_1", 24, 32},
+    {DType::kQ8_0, "Q8_0", 34, 32},
+    {DType::kQ2K, "Q2_K", 84, 256},
+    {DType::kQ3K, "Q3_K", 110, 256},
+    {DType::kQ4K, "Q4_K", 144, 256},
+    {DType::kQ5K, "Q5_K", 176, 256},
+    {DType::kQ6K, "Q6_K", 210, 256},
+    {DType::kMxfp4Block, "MXFP4", 17, 32},
+    {DType::kNvfp4Block, "NVFP4", 36, 64},
 }};
 
 const Row& RowOf(DType dtype) {
@@ -40,6 +53,7 @@ const Row& RowOf(DType dtype) {
 }  // namespace
 
 Bytes SizeOf(DType dtype) { return Bytes(RowOf(dtype).bytes); }
+Elements ElementsOf(DType dtype) { return Elements(RowOf(dtype).elements); }
 std::string_view NameOf(DType dtype) { return RowOf(dtype).name; }
 
 std::optional<DType> DTypeFromName(std::string_view name) {

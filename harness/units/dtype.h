@@ -1,4 +1,5 @@
-// Storage types of tensors, by the names that safetensors uses.
+// Storage types of tensors: safetensors' plain values, and GGUF's blocks, of which one storage
+// value holds several logical elements with their scales.
 #pragma once
 
 #include <cstdint>
@@ -26,11 +27,27 @@ enum class DType : uint32_t {
   kU16 = 13,
   kU32 = 14,
   kU64 = 15,
+  // Blocks (formats.md §7). `Q4_1`: 32 elements in 20 bytes.
+  kQ4_0 = 16,
+  kQ4_1 = 17,
+  kQ5_0 = 18,
+  kQ5_1 = 19,
+  kQ8_0 = 20,
+  kQ2K = 21,
+  kQ3K = 22,
+  kQ4K = 23,
+  kQ5K = 24,
+  kQ6K = 25,
+  kMxfp4Block = 26,
+  kNvfp4Block = 27,
 };
 
-// Bytes of one value.
+// Bytes of one value; of a block, all its bytes.
 Bytes SizeOf(DType dtype);
-// "BF16", "I32", ...: safetensors' spelling.
+// Logical elements of one value: 1, or those of a block.
+Elements ElementsOf(DType dtype);
+inline bool IsBlock(DType dtype) { return dtype >= DType::kQ4_0; }
+// "BF16", "I32", ...: safetensors' spelling; blocks by ggml's: "Q4_1", "Q4_K", "MXFP4".
 std::string_view NameOf(DType dtype);
 std::optional<DType> DTypeFromName(std::string_view name);
 

@@ -83,7 +83,7 @@ void Run(benchmark::State& state, const LinearKernel& row, Shape shape, int64_t 
   int64_t pass = 0;
   for (auto _ : state) {
     const WeightView view = weights.View(pass++);
-    pool.Run([&](int t) { row.run(view, x.data(), m, cut(t), cut(t + 1), y.data(), shape.n); });
+    pool.Run([&](int t) { row.run(view, Activations{.bf16 = x.data()}, m, cut(t), cut(t + 1), y.data(), shape.n); });
     benchmark::ClobberMemory();
   }
   const double passes = static_cast<double>(state.iterations());

@@ -14,7 +14,9 @@ constexpr uint32_t kLeaf1EcxFma = 1u << 12;
 constexpr uint32_t kLeaf1EcxOsxsave = 1u << 27;
 constexpr uint32_t kLeaf1EcxAvx = 1u << 28;
 constexpr uint32_t kLeaf7EbxAvx2 = 1u << 5;
+constexpr uint32_t kLeaf7EbxAvx512 = 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31;  // F, DQ, BW, VL
 constexpr uint64_t kXcr0XmmAndYmm = 0b110;
+constexpr uint64_t kXcr0Zmm = 0b11100110;  // opmasks and both halves of zmm too
 
 std::string_view Trimmed(std::string_view text) {
   const size_t first = text.find_first_not_of(" \t");
@@ -45,6 +47,9 @@ bool CpuRuns(Tier tier, const CpuRegisters& cpu) {
   switch (tier) {
     case Tier::kScalar:
       return true;
+    case Tier::kAvx512:
+      return CpuRuns(Tier::kAvx2, cpu) && (cpu.leaf7_ebx & kLeaf7EbxAvx512) == kLeaf7EbxAvx512 &&
+             (cpu.xcr0 & kXcr0Zmm) == kXcr0Zmm;
     case Tier::kAvx2: {
       constexpr uint32_t kLeaf1 = kLeaf1EcxOsxsave | kLeaf1EcxAvx | kLeaf1EcxFma;
       return (cpu.leaf1_ecx & kLeaf1) == kLeaf1 && (cpu.leaf7_ebx & kLeaf7EbxAvx2) != 0 &&

@@ -203,7 +203,7 @@ TEST(Registry, RowsAreNamedOnceAndDeclareWhatTheyAre) {
 // Deliberately broken kernels: the checker that passed above must find each.
 const LinearKernel* honest = nullptr;
 
-void DropsLast8OfK(const WeightView& w, const uint16_t* x, int64_t m, int64_t n_begin,
+void DropsLast8OfK(const WeightView& w, const Activations& x, int64_t m, int64_t n_begin,
                    int64_t n_end, float* y, int64_t y_stride) {
   std::vector<uint16_t> cut(x, x + m * w.k);
   for (int64_t token = 0; token < m; ++token) {
@@ -212,18 +212,18 @@ void DropsLast8OfK(const WeightView& w, const uint16_t* x, int64_t m, int64_t n_
   honest->run(w, cut.data(), m, n_begin, n_end, y, y_stride);
 }
 
-void OneUlpOff(const WeightView& w, const uint16_t* x, int64_t m, int64_t n_begin, int64_t n_end,
+void OneUlpOff(const WeightView& w, const Activations& x, int64_t m, int64_t n_begin, int64_t n_end,
                float* y, int64_t y_stride) {
   honest->run(w, x, m, n_begin, n_end, y, y_stride);
   y[n_begin] = std::nextafter(y[n_begin], 1e30F);
 }
 
-void ForgetsTheLastRow(const WeightView& w, const uint16_t* x, int64_t m, int64_t n_begin,
+void ForgetsTheLastRow(const WeightView& w, const Activations& x, int64_t m, int64_t n_begin,
                        int64_t n_end, float* y, int64_t y_stride) {
   honest->run(w, x, m, n_begin, n_end - 1, y, y_stride);
 }
 
-void WritesItsNeighboursRow(const WeightView& w, const uint16_t* x, int64_t m, int64_t n_begin,
+void WritesItsNeighboursRow(const WeightView& w, const Activations& x, int64_t m, int64_t n_begin,
                             int64_t n_end, float* y, int64_t y_stride) {
   honest->run(w, x, m, n_begin, n_end < w.n ? n_end + 1 : n_end, y, y_stride);
 }

@@ -122,7 +122,7 @@ void RotatePairs(float* x, int64_t half, const float* cos, const float* sin) {
 
 }  // namespace
 
-void RmsNorm(const float* x, const uint16_t* w, float eps, int64_t rows, int64_t n, float* y) {
+void RmsNorm(const float* x, const float* w, float eps, int64_t rows, int64_t n, float* y) {
   for (int64_t row = 0; row < rows; ++row, x += n, y += n) {
     float scale = SumOfSquares(x, n) / static_cast<float>(n) + eps;
     Rsqrt(&scale, 1, &scale);
@@ -130,15 +130,20 @@ void RmsNorm(const float* x, const uint16_t* w, float eps, int64_t rows, int64_t
     int64_t i = 0;
     for (; i + kWidth <= n; i += kWidth) {
       const __m256 value = _mm256_mul_ps(_mm256_loadu_ps(x + i), scales);
-      _mm256_storeu_ps(y + i, _mm256_mul_ps(value, LoadBf16(w + i)));
+      _mm256_storeu_ps(y + i, _mm256_mul_ps(value, _mm256_loadu_ps(w + i)));
     }
-    for (; i < n; ++i) y[i] = x[i] * scale * Bf16(w[i]);
+    for (; i < n; ++i) y[i] = x[i] * scale * w[i];
   }
 }
 
-void SwiGlu(const float* gate, const float* up, int64_t count, float* y) {
-  Map(
-      count, y, [](__m256 g, __m256 u) { return SwiGlu8(g, u); }, gate, up);
+void SwiGlu(const float* gate, const float* up, float limit, int64_t count, float* y) {
+  const __m256 most = _mm256_set1_ps(limit), least = _mm256_set1_ps(-limit);
+  const auto step = [most, least](__m256 g, __m256 u) {
+    // minps and maxps give their second operand where one is a NaN: so it stays.
+    const __m256 up = _mm256_max_ps(least, _mm256_min_ps(most, u));
+    return SwiGlu8(_mm256_min_ps(most, g), up);
+  };
+  Map(count, y, step, gate, up);
 }
 
 void Rope(float* x, int64_t heads, int64_t head_stride, int64_t dim, const float* cos,

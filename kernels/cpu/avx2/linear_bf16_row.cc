@@ -155,7 +155,7 @@ void ManyTokens(Task t, const uint16_t* x, int64_t tokens, int64_t rows) {
 
 }  // namespace
 
-void LinearBf16Row(const WeightView& w, const uint16_t* x, int64_t m, int64_t n_begin,
+void LinearBf16Row(const WeightView& w, const Activations& x, int64_t m, int64_t n_begin,
                    int64_t n_end, float* y, int64_t y_stride) {
   CheckLinear(w, "row", 0, 1, n_begin, n_end);
   const std::byte* rows = w.codes + 2 * n_begin * w.k;
@@ -165,9 +165,9 @@ void LinearBf16Row(const WeightView& w, const uint16_t* x, int64_t m, int64_t n_
     const Task t{rows,    2 * w.k, w.k, nullptr, nullptr, x_stride, y + first * y_stride + n_begin,
                  y_stride};
     if (m == 1) {
-      OneToken(t, x, n_end - n_begin);
+      OneToken(t, x.bf16, n_end - n_begin);
     } else {
-      ManyTokens(t, x + first * w.k, tokens, n_end - n_begin);
+      ManyTokens(t, x.bf16 + first * w.k, tokens, n_end - n_begin);
     }
   }
 }

@@ -167,7 +167,7 @@ void RowsTimesTokens(Row t, int64_t groups, int64_t rows, int64_t tokens) {
 
 }  // namespace
 
-void LinearCtInt4Split16(const WeightView& w, const uint16_t* x, int64_t m, int64_t n_begin,
+void LinearCtInt4Split16(const WeightView& w, const Activations& x, int64_t m, int64_t n_begin,
                          int64_t n_end, float* y, int64_t y_stride) {
   CheckLinear(w, "i4-split16", kGroup, 1, n_begin, n_end);
   constexpr int64_t kRowBlock = 32;
@@ -177,7 +177,7 @@ void LinearCtInt4Split16(const WeightView& w, const uint16_t* x, int64_t m, int6
     const int64_t tokens = m - first < kTokenBlock ? m - first : kTokenBlock;
     float* wide = Scratch(tokens * x_stride);
     for (int64_t i = 0; i < tokens; ++i) {
-      Widen(x + (first + i) * w.k, groups, wide + i * x_stride);
+      Widen(x.bf16 + (first + i) * w.k, groups, wide + i * x_stride);
     }
     for (int64_t n = n_begin; n < n_end; n += kRowBlock) {
       const int64_t rows = n_end - n < kRowBlock ? n_end - n : kRowBlock;

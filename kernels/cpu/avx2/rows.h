@@ -5,13 +5,15 @@
 
 namespace assay::kernels::avx2 {
 
-void LinearBf16Row(const WeightView& w, const uint16_t* x, int64_t m, int64_t n_begin,
+void LinearBf16Row(const WeightView& w, const Activations& x, int64_t m, int64_t n_begin,
                    int64_t n_end, float* y, int64_t y_stride);
-void LinearCtInt4Split16(const WeightView& w, const uint16_t* x, int64_t m, int64_t n_begin,
+void LinearCtInt4Split16(const WeightView& w, const Activations& x, int64_t m, int64_t n_begin,
                          int64_t n_end, float* y, int64_t y_stride);
 
-void RmsNorm(const float* x, const uint16_t* w, float eps, int64_t rows, int64_t n, float* y);
-void SwiGlu(const float* gate, const float* up, int64_t count, float* y);
+void RmsNorm(const float* x, const float* w, float eps, int64_t rows, int64_t n, float* y);
+void SwiGlu(const float* gate, const float* up, float limit, int64_t count, float* y);
+void Quantise(const uint16_t* x, int64_t m, int64_t k, int64_t group, int8_t* codes, float* scales,
+              int32_t* sums);
 void Rope(float* x, int64_t heads, int64_t head_stride, int64_t dim, const float* cos,
           const float* sin, bool interleaved);
 void Scores(const float* q, const float* k, int64_t dim, int64_t k_stride, int64_t keys,
@@ -57,6 +59,7 @@ inline constexpr ElementwiseKernels kElementwise = {
     .context = Context,
     .add = Add,
     .axpy = Axpy,
+    .quantise = nullptr,
     .sigmoid = Sigmoid,
     .lanes = 8,
     // Measured: exp 1.04; sigmoid, which adds a sum and a quotient, 2.41.

@@ -67,18 +67,45 @@ void Softmax(float* scores, int64_t keys) {
 
 }  // namespace
 
-void RmsNorm(const float* x, const uint16_t* w, float eps, int64_t rows, int64_t n, float* y) {
+void RmsNorm(const float* x, const float* w, float eps, int64_t rows, int64_t n, float* y) {
   for (int64_t row = 0; row < rows; ++row, x += n, y += n) {
     const float mean = Dot(x, x, n) / static_cast<float>(n);
     const auto scale = static_cast<float>(1.0 / std::sqrt(double{mean + eps}));
-    for (int64_t i = 0; i < n; ++i) y[i] = x[i] * scale * Bf16(w[i]);
+    for (int64_t i = 0; i < n; ++i) y[i] = x[i] * scale * w[i];
   }
 }
 
-void SwiGlu(const float* gate, const float* up, int64_t count, float* y) {
+void SwiGlu(const float* gate, const float* up, float limit, int64_t count, float* y) {
   for (int64_t i = 0; i < count; ++i) {
-    const double g = std::max(double{gate[i]}, -1000.0);  // silu(-inf) is 0, not inf·0
-    y[i] = static_cast<float>(g * SigmoidDouble(g) * up[i]);
+    // silu(-inf) is 0, not inf·0. In this order std::min and std::max keep a NaN.
+    const double g = std::max(double{std::min(gate[i], limit)}, -1000.0);
+    const float u = std::max(std::min(up[i], limit), -limit);
+    y[i] = static_cast<float>(g * SigmoidDouble(g) * u);
+  }
+}
+
+void Quantise(const uint16_t* x, int64_t m, int64_t k, int64_t group, int8_t* codes, float* scales,
+              int32_t* sums) {
+  constexpr int64_t kSum = 32;
+  for (int64_t at = 0; at < m * k; at += group) {
+    float amax = 0;
+    bool finite = true;
+    for (int64_t i = 0; i < group; ++i) {
+      const float value = std::fabs(Bf16(x[at + i]));
+      finite &= std::isfinite(value);
+      amax = std::max(amax, value);
+    }
+    const float scale = finite ? amax / 127.0F : std::numeric_limits<float>::quiet_NaN();
+    for (int64_t i = 0; i < group; i += kSum) {
+      int32_t sum = 0;
+      for (int64_t j = at + i; j < at + i + kSum; ++j) {
+        const float code = scale > 0 ? std::nearbyint(Bf16(x[j]) / scale) : 0.0F;
+        codes[j] = static_cast<int8_t>(std::clamp(code, -127.0F, 127.0F));
+        sum += codes[j];
+      }
+      scales[(at + i) / kSum] = scale;
+      sums[(at + i) / kSum] = sum;
+    }
   }
 }
 

@@ -49,10 +49,10 @@ float Dot(const std::byte* w, const std::byte* x, int64_t k) {
 
 }  // namespace
 
-void LinearBf16Row(const WeightView& w, const uint16_t* x, int64_t m, int64_t n_begin,
+void LinearBf16Row(const WeightView& w, const Activations& x, int64_t m, int64_t n_begin,
                    int64_t n_end, float* y, int64_t y_stride) {
   CheckLinear(w, "row", 0, 1, n_begin, n_end);
-  const auto* x_bytes = reinterpret_cast<const std::byte*>(x);
+  const auto* x_bytes = reinterpret_cast<const std::byte*>(x.bf16);
   for (int64_t n = n_begin; n < n_end; ++n) {
     const std::byte* row = w.codes + 2 * n * w.k;
     for (int64_t token = 0; token < m; ++token) {

@@ -59,10 +59,10 @@ float Dot(const std::byte* codes, const std::byte* scales, const std::byte* x, i
 
 }  // namespace
 
-void LinearCtInt4Row(const WeightView& w, const uint16_t* x, int64_t m, int64_t n_begin,
+void LinearCtInt4Row(const WeightView& w, const Activations& x, int64_t m, int64_t n_begin,
                      int64_t n_end, float* y, int64_t y_stride) {
   CheckLinear(w, "row", kGroup, 1, n_begin, n_end);
-  const auto* x_bytes = reinterpret_cast<const std::byte*>(x);
+  const auto* x_bytes = reinterpret_cast<const std::byte*>(x.bf16);
   const int64_t groups = w.k / kGroup;
   for (int64_t n = n_begin; n < n_end; ++n) {
     const std::byte* codes = w.codes + n * groups * kGroupBytes;

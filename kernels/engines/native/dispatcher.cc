@@ -123,7 +123,7 @@ void Dispatcher::RunLinear(int rank, std::span<const std::string> taps, const Pa
   int threads = 0;
   if (m > 0) {
     threads = pool_.Split(last - first, tile, [&](int64_t begin, int64_t end) {
-      kernel.run(call.weight, call.x, m, first + begin, first + end, y, call.weight.n);
+      kernel.run(call.weight, Activations{.bf16 = call.x}, m, first + begin, first + end, y, call.weight.n);
     });
   }
   for (const std::string& tap : taps) {

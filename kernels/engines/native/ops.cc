@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
+#include <limits>
 
 #include "kernels/engines/native/contract_types.h"
 #include "kernels/loaders/engine_error.h"
@@ -136,8 +137,11 @@ Matrix NormOp(Session& s, int rank, const std::string& tap, const Matrix& x) {
                       fmt::format("{}: input has {} columns, the weight {}", tap, x.columns, n));
   }
   Matrix y(s.memory(), x.rows, x.columns, kNormType);
-  const auto* w = reinterpret_cast<const uint16_t*>(parameter.parts.at("weight").bytes.data());
-  s.dispatcher().elementwise().rms_norm(x.data(), w, static_cast<float>(s.config().rms_norm_eps),
+  const auto* bits = reinterpret_cast<const uint16_t*>(parameter.parts.at("weight").bytes.data());
+  Matrix w(s.memory(), 1, n, DType::kF32);
+  for (int64_t i = 0; i < n; ++i) w.values[i] = FromBf16(bits[i]);
+  s.dispatcher().elementwise().rms_norm(x.data(), w.data(),
+                                        static_cast<float>(s.config().rms_norm_eps),
                                         x.rows * (x.columns / n), n, y.data());
   s.dispatcher().RecordElementwise(tap, rank, "rms_norm");
   return s.Finish(tap, rank, std::move(y));
@@ -170,7 +174,8 @@ Matrix ActOp(Session& s, int rank, const std::string& tap, const Matrix& gate, c
                                                 gate.columns, up.rows, up.columns));
   }
   Matrix y(s.memory(), gate.rows, gate.columns, kActType);
-  s.dispatcher().elementwise().swiglu(gate.data(), up.data(), gate.count(), y.data());
+  s.dispatcher().elementwise().swiglu(
+      gate.data(), up.data(), std::numeric_limits<float>::infinity(), gate.count(), y.data());
   s.dispatcher().RecordElementwise(tap, rank, "swiglu");
   return s.Finish(tap, rank, std::move(y));
 }
