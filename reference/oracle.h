@@ -87,9 +87,9 @@ struct Codes {
 struct Input {
   const Tensor* value = nullptr;  // nullptr: an expert that no token was routed to
   const Tensor* error = nullptr;
-  // Linear ops on quantised weights: the product is evaluated on these 8-bit activations instead of
-  // `value`; magnitude is then Σ |s·I| over the weight's groups (and Σ |s·m·S| for its minima),
-  // terms their number.
+  // Linear ops on quantised weights: the product is evaluated on these 8-bit activations, code
+  // times scale exactly, instead of `value`. Without them, under a contract whose `act` quantises,
+  // the oracle quantises `value` itself; codes near a tie enter as an error of the input.
   const Codes* codes = nullptr;
 };
 
@@ -155,6 +155,11 @@ struct RunRequest {
   std::map<std::string, Tensor> given;
   // Empty: all. Otherwise only these taps and what they need.
   std::vector<std::string> wanted;
+  // With it row-parallel ops are evaluated rank by rank, as the contract has it: each rank
+  // quantises its own part of the activations, rounds its own partial, and the sum goes in the
+  // contract's order and wire (taps of partials are then the plain sum of the ranks'). Without it
+  // ops are whole, which is the same function only where none of these rounds.
+  std::optional<Parallel> parallel;
   // The absorbed form of latent attention: scores and ctx read kv_a_norm instead of kv_b. (Taps
   // named kv_b are computed all the same where they are wanted.)
   bool mla_absorbed = false;

@@ -129,7 +129,9 @@ typedef struct assay_host {
   /* An intermediate tensor. `value->name` is the tap (taps.md), `value->rank` whose copy.
    * Copied before the call returns. A rank's tap holds that rank's part: its columns for a
    * column-parallel op, its own partial sum for a row-parallel one. Rows of an expert's taps are
-   * the tokens routed to it, ascending. Types: F32, BF16, F16, F64; ids I32. */
+   * the tokens routed to it, ascending. Types: F32, BF16, F16, F64; ids I32. An engine that
+   * quantises activations to 8 bits shows them beside each product: `TAP.x_q` I8 [rows, k of this
+   * rank] and `TAP.x_scale` F32 [rows, groups]. */
   void (*tap)(void* context, const assay_tensor* value);
   void (*executed)(void* context, const assay_executed* record);
 } assay_host;
@@ -240,11 +242,12 @@ typedef struct assay_engine {
   /* JSON, static storage:
    * {"methods": ["bf16"], "tiers": ["scalar"], "layouts": ["row"], "scopes": ["op", "moe"],
    *  "families": ["llama"], "ops": ["linear"], "acts": ["a16"], "tp": [1, 2], "contract": {...},
-   *  "reduces": ["sequential:fp32"], "emulates": ["avx512"],
+   *  "reduces": ["sequential:fp32"], "emulates": ["avx512"], "reloads": true,
    *  "kernels": [{"name", "op", "method", "tier", "layout", "act", "lanes", "extra",
    *               "arithmetic_class"}]}
    * reduces: orders and wires of its all-reduce, each exactly as contract.md defines it: then sums
    * over ranks are compared bit for bit. emulates: tiers that it can run where the host lacks them.
+   * reloads: loading every rank again replaces what was loaded.
    * tp: the degrees that are legal. contract: harness/abi/contract.md. What is left out was not
    * said, and nothing is concluded from it. */
   const char* (*describe)(void);

@@ -12,8 +12,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-const Names kKeys = {"methods", "tiers", "layouts",  "scopes",  "families", "ops",
-                     "acts",    "tp",    "contract", "kernels", "reduces",  "emulates"};
+const Names kKeys = {"methods", "tiers",    "layouts", "scopes",  "families", "ops",    "acts",
+                     "tp",      "contract", "kernels", "reduces", "emulates", "reloads"};
 const Names kKernelKeys = {"name",  "op",    "method",          "tier", "layout", "act",
                            "lanes", "extra", "arithmetic_class"};
 
@@ -97,6 +97,7 @@ Result<EngineFacts> ParseDescribe(std::string_view json) {
   ReadList(&reader, "ops", &facts.ops);
   ReadList(&reader, "acts", &facts.acts);
   ReadList(&reader, "reduces", &facts.reduces);
+  reader.Flag("reloads", &facts.reloads);
   ReadList(&reader, "emulates", &facts.emulates);
   ReadDegrees(&reader, &facts.tp);
   const Json* kernels = reader.Find("kernels");

@@ -23,6 +23,7 @@ using Said = std::optional<std::vector<std::string>>;
 struct EngineFacts {
   Said methods, tiers, layouts, scopes, families, ops, acts, reduces, emulates;
   std::optional<std::vector<int>> tp;  // legal degrees
+  bool reloads = false;  // it says that loading every rank again replaces what was loaded
   std::optional<Contract> contract;
   std::vector<DescribedKernel> kernels;
   std::vector<std::string> unknown_keys;  // of a newer engine, or misspelt: to be reported
