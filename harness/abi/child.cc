@@ -43,6 +43,7 @@ std::string Complain(const Script& script) {
     for (const HostTensor& tensor : tensors) look(tensor, true);
   };
   look_all(script.tensors);
+  look_all(script.decoys);
   for (const OpCall& op : script.ops) {
     look_all(op.inputs);
     look(op.output, false);
@@ -50,7 +51,8 @@ std::string Complain(const Script& script) {
   for (const RunCall& run : script.runs) look_all(run.inputs);
   for (const ReduceCall& reduce : script.reduces) {
     look_all(reduce.inputs);
-    look(reduce.output, false);
+    for (const HostTensor& output : reduce.outputs) look(output, false);
+    if (reduce.outputs.empty()) look(reduce.output, false);
   }
   if (wrong.empty() && script.tp < 1) wrong = "script: tp is below 1";
   if (wrong.empty() && script.engine == nullptr && script.library.empty()) {

@@ -44,10 +44,12 @@ TEST(Child, RecordsWhatAGoodEngineGives) {
   const assay_engine engine = GoodEngine();
   TestScript test(&engine);
   test.script.runs = {{"layer", 0, {1, 2}, 0, {}}, {"layer", 0, {3}, 2, {}}};
-  test.script.reduces = {
-      {"w.sum",
-       {TestScript::Tensor("w.sum", 0, {10}, test.x), TestScript::Tensor("w.sum", 1, {10}, test.x)},
-       TestScript::Output("w.sum", -1, {10})}};
+  ReduceCall reduce;
+  reduce.tap = "w.sum";
+  reduce.inputs = {TestScript::Tensor("w.sum", 0, {10}, test.x),
+                   TestScript::Tensor("w.sum", 1, {10}, test.x)};
+  reduce.output = TestScript::Output("w.sum", -1, {10});
+  test.script.reduces = {reduce};
   const Outcome outcome = RunInChild(test.script);
   ASSERT_EQ(outcome.ending, Ending::kFinished) << outcome.message;
   EXPECT_EQ(outcome.phase, Phase::kDone);
@@ -76,6 +78,99 @@ TEST(Child, RecordsWhatAGoodEngineGives) {
   ASSERT_EQ(trace.executed.size(), 2u);  // of the first pass alone
   EXPECT_EQ(trace.executed[1].kernel, "plain");
   EXPECT_EQ(trace.executed[1].rank, 1);
+}
+
+TEST(Child, DecoysAreLoadedFirst) {
+  assay_engine engine = GoodEngine();
+  TestScript test(&engine);
+  const std::vector<float> other(15, 99.0F);
+  test.script.decoys = {TestScript::Tensor("model.w", -1, {3, 5}, other)};
+  const Outcome honest = RunInChild(test.script);
+  ASSERT_EQ(honest.ending, Ending::kFinished) << honest.message;
+  EXPECT_EQ(Floats(honest.trace.shards.at({"w.weight", 1}).bytes), test.w);
+  // One that takes its first load for its last.
+  engine.load = [](assay_session* session, const assay_load* request, assay_error* error) {
+    return Of(session)->weight.empty() ? TestLoad(session, request, error) : ASSAY_OK;
+  };
+  const Outcome stale = RunInChild(test.script);
+  ASSERT_EQ(stale.ending, Ending::kFinished) << stale.message;
+  EXPECT_EQ(Floats(stale.trace.shards.at({"w.weight", 1}).bytes), other);
+  // One that cannot load twice says in which load.
+  engine.load = [](assay_session* session, const assay_load* request, assay_error* error) {
+    if (!Of(session)->weight.empty() && request->rank == 0) return int{ASSAY_FAILED};
+    return TestLoad(session, request, error);
+  };
+  const Outcome failed = RunInChild(test.script);
+  EXPECT_EQ(failed.ending, Ending::kFailed);
+  EXPECT_TRUE(Contains(failed.message, "second load of rank 0")) << failed.message;
+}
+
+TEST(Child, AReduceScatterHasAnOutputForEachRank) {
+  assay_engine engine = GoodEngine();
+  engine.reduce = [](assay_session*, const assay_reduce* request, assay_error*) {
+    if (std::string_view(request->kind) != "reduce_scatter" || request->output != nullptr) {
+      return int{ASSAY_FAILED};
+    }
+    for (uint32_t r = 0; r < request->output_count; ++r) {
+      const assay_tensor& out = request->outputs[r];
+      for (int64_t i = 0; i < out.shape[0]; ++i) {
+        static_cast<float*>(out.data)[i] = static_cast<float>(100 * r + i);
+      }
+    }
+    return int{ASSAY_OK};
+  };
+  TestScript test(&engine);
+  ReduceCall call;
+  call.tap = "w.sum";
+  call.kind = "reduce_scatter";
+  call.inputs = {TestScript::Tensor("w.sum", 0, {10}, test.x),
+                 TestScript::Tensor("w.sum", 1, {10}, test.x)};
+  call.outputs = {TestScript::Output("w.sum", 0, {6}), TestScript::Output("w.sum", 1, {4})};
+  test.script.reduces = {call};
+  const Outcome outcome = RunInChild(test.script);
+  ASSERT_EQ(outcome.ending, Ending::kFinished) << outcome.message;
+  EXPECT_EQ(Floats(outcome.trace.taps.at({0, "w.sum", 0}).bytes)[5], 5);
+  EXPECT_EQ(Floats(outcome.trace.taps.at({0, "w.sum", 1}).bytes),
+            (std::vector<float>{100, 101, 102, 103}));
+}
+
+TEST(Child, ReadsHowAnOpRanIfTheRecordHasIt) {
+  assay_engine engine = GoodEngine();
+  engine.run_op = [](assay_session* session, const assay_op* request, assay_error*) {
+    Multiply(*Of(session), request->inputs[0], static_cast<float*>(request->outputs[0].data));
+    assay_executed executed{};
+    executed.size = sizeof executed;
+    executed.tap = request->tap;
+    executed.rank = request->rank;
+    executed.how = "emulated (portable intrinsics)";
+    // Rank 1 was compiled before there was such a member: what lies there is not read.
+    if (request->rank == 1) executed.size = offsetof(assay_executed, how);
+    Of(session)->host->executed(Of(session)->host->context, &executed);
+    return int{ASSAY_OK};
+  };
+  TestScript test(&engine);
+  const Outcome outcome = RunInChild(test.script);
+  ASSERT_EQ(outcome.trace.executed.size(), 2u) << outcome.message;
+  EXPECT_EQ(outcome.trace.executed[0].how, "emulated (portable intrinsics)");
+  EXPECT_EQ(outcome.trace.executed[1].how, "");
+}
+
+TEST(Child, TakesActivationCodesAsTaps) {
+  assay_engine engine = GoodEngine();
+  engine.run = [](assay_session* session, const assay_run*, assay_error*) {
+    int8_t codes[3] = {-127, 0, 5};
+    assay_tensor tap = FloatTap("w.x_q", 0, nullptr, 3);
+    tap.dtype = ASSAY_I8;
+    tap.data = codes;
+    tap.bytes = sizeof codes;
+    GiveTap(session, tap);
+    return int{ASSAY_OK};
+  };
+  TestScript test(&engine);
+  test.script.runs = {{"layer", 0, {1, 2}, 0, {}}};
+  const Outcome outcome = RunInChild(test.script);
+  ASSERT_EQ(outcome.ending, Ending::kFinished) << outcome.message;
+  EXPECT_EQ(outcome.trace.taps.at({0, "w.x_q", 0}).bytes[0], std::byte(0x81));
 }
 
 TEST(Child, CallsOfTheSameOpAreSteps) {

@@ -147,7 +147,9 @@ constexpr std::string_view kFull =
     R"({"name":"mine","rounding":{"default":"BF16","moe.down":"F16","partial":"F32"},)"
     R"("accumulator":"F16","lanes":32,"extra":2,"dequant":"BF16","rope_table":"F64",)"
     R"("probs":"F16","exp_ulp":1.5,"rsqrt_ulp":2.5,"sin_ulp":3.5,"sigmoid_ulp":4.5,)"
-    R"("div_ulp":0.75,"daz":true,"ftz":false,"act":"a8g32","reduce_order":"ring",)"
+    R"("div_ulp":0.75,"daz":true,"ftz":false,"act":"a8g32",)"
+    R"("quantisers":{"a8g128":"x*(127/amax)"
+},"reduce_order":"ring",)"
     R"("reduce_wire":"I8","arithmetic_class":"zmm16","mla_absorbed":true})";
 
 TEST(ContractJson, ReadsEveryKeyAndPrintsItBack) {
@@ -240,7 +242,30 @@ TEST(ContractDocument, NamesEveryKey) {
     ++keys;
     EXPECT_NE(text.str().find("`" + word + "`"), std::string::npos) << word;
   }
-  EXPECT_EQ(keys, 20);
+  EXPECT_EQ(keys, 21);
+}
+
+TEST(Quantisers, DefaultsAndWhatIsStated) {
+  const auto contract = ParseContract(R"j({"quantisers":{"a8row":"x*(1/s)"}})j");
+  ASSERT_TRUE(contract.ok()) << contract.error().message;
+  EXPECT_EQ(contract->QuantiserOf("a8row"), (ActQuantiser{0, CodeRule::kTimesReciprocal}));
+  EXPECT_EQ(contract->QuantiserOf("a8g32"), (ActQuantiser{32, CodeRule::kDivide}));
+  EXPECT_EQ(contract->QuantiserOf("a8g128"), (ActQuantiser{128, CodeRule::kDivide}));
+  EXPECT_EQ(contract->QuantiserOf("a16"), std::nullopt);
+  EXPECT_EQ(contract->QuantiserOf("amxfp4"), std::nullopt);  // not modelled
+  const auto again = ParseContract(PrintContract(*contract));
+  ASSERT_TRUE(again.ok());
+  EXPECT_EQ(again->quantisers, contract->quantisers);
+}
+
+TEST(Quantisers, AreChecked) {
+  for (const char* bad :
+       {R"j({"quantisers":{"a8row":"x/2"}})j", R"j({"quantisers":{"a16":"x/s"}})j",
+        R"j({"quantisers":["a8row"]})j", R"j({"quantisers":{"a8row":1}})j"}) {
+    const auto contract = ParseContract(bad);
+    ASSERT_FALSE(contract.ok()) << bad;
+    EXPECT_NE(contract.error().message.find("quantisers"), std::string::npos);
+  }
 }
 
 }  // namespace

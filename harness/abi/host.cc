@@ -12,7 +12,7 @@ constexpr size_t kNameAtMost = 255;
 
 bool IsTapType(uint32_t dtype) {
   return dtype == ASSAY_F64 || dtype == ASSAY_F32 || dtype == ASSAY_F16 || dtype == ASSAY_BF16 ||
-         dtype == ASSAY_I32;
+         dtype == ASSAY_I32 || dtype == ASSAY_I8;
 }
 
 // What is wrong with a tap; empty if nothing is.
@@ -21,7 +21,7 @@ std::string Complain(const assay_tensor& value, int ranks, const std::string& na
     return fmt::format("gave tap {} of rank {}; ranks are -1 to {}", name, value.rank, ranks - 1);
   }
   if (!IsTapType(value.dtype)) {
-    return fmt::format("gave tap {} in type {}; allowed are F64, F32, F16, BF16, I32", name,
+    return fmt::format("gave tap {} in type {}; allowed are F64, F32, F16, BF16, I32, I8", name,
                        value.dtype);
   }
   if (value.ndim > 4)

@@ -140,13 +140,10 @@ Stop Session::Open() {
   return Judge(status, Phase::kOpen, "open");
 }
 
-Stop Session::Load() {
-  if (script_.tensors.empty() && script_.plan.empty()) return {};
-  if (engine_.load == nullptr) {
-    return {Ending::kUnsupported, Phase::kLoad, "load: the engine has no such function"};
-  }
+Stop Session::LoadAll(std::string_view which, const std::vector<HostTensor>& sources,
+                      std::unique_ptr<InputSet>* tensors) {
   uint64_t bytes = 0;
-  for (const HostTensor& tensor : script_.tensors) bytes += tensor.bytes;
+  for (const HostTensor& tensor : sources) bytes += tensor.bytes;
   const bool copied = bytes <= kCopiedTensorBytes;
   if (!copied && recorder_->pass() == 0) {
     recorder_->Note(
@@ -155,27 +152,38 @@ Stop Session::Load() {
                     bytes));
   }
   const auto memory = copied ? InputSet::Memory::kCopied : InputSet::Memory::kDirect;
-  tensors_ = std::make_unique<InputSet>("tensor", script_.tensors, poison_, memory);
-  if (!tensors_->ok()) return NoMemory(Phase::kLoad, "load");
+  *tensors = std::make_unique<InputSet>("tensor", sources, poison_, memory);
+  if (!(*tensors)->ok()) return NoMemory(Phase::kLoad, which);
   for (int rank = 0; rank < script_.tp; ++rank) {
-    if (rank > 0) tensors_->Restore();
+    if (rank > 0) (*tensors)->Restore();
     assay_load request{};
     request.size = sizeof request;
     request.rank = rank;
     request.layer = script_.load_layer;
     request.plan = script_.plan.c_str();
-    request.tensor_count = tensors_->count();
-    request.tensors = tensors_->array();
-    const std::string what = fmt::format("load of rank {}", rank);
+    request.tensor_count = (*tensors)->count();
+    request.tensors = (*tensors)->array();
+    const std::string what = fmt::format("{} of rank {}", which, rank);
     const int status =
         Call(Phase::kLoad, what, [&] { return engine_.load(session_, &request, raw_error()); });
-    tensors_->Check(what, recorder_);
+    (*tensors)->Check(what, recorder_);
     // Another pattern in each pass: results that depend on it differ.
-    tensors_->Overwrite(std::byte(recorder_->pass() == 0 ? 0xa5 : 0x5a));
+    (*tensors)->Overwrite(std::byte(recorder_->pass() == 0 ? 0xa5 : 0x5a));
     const Stop stop = Judge(status, Phase::kLoad, what);
     if (stop.stopped()) return stop;
   }
   return {};
+}
+
+Stop Session::Load() {
+  if (script_.tensors.empty() && script_.plan.empty()) return {};
+  if (engine_.load == nullptr) {
+    return {Ending::kUnsupported, Phase::kLoad, "load: the engine has no such function"};
+  }
+  if (script_.decoys.empty()) return LoadAll("load", script_.tensors, &tensors_);
+  const Stop stop = LoadAll("first load", script_.decoys, &decoys_);
+  if (stop.stopped()) return stop;
+  return LoadAll("second load", script_.tensors, &tensors_);
 }
 
 Stop Session::ExportOne(const ShardKey& key) {
@@ -280,35 +288,55 @@ Stop Session::Runs() {
   return {};
 }
 
+Stop Session::ReduceOne(const ReduceCall& reduce) {
+  const std::string what = fmt::format("{} {}", reduce.kind, reduce.tap);
+  InputSet inputs("partial sum", reduce.inputs, poison_, InputSet::Memory::kCopied);
+  const bool scatter = !reduce.outputs.empty();
+  std::vector<OutputTensor> outputs;
+  for (const HostTensor& wanted : reduce.outputs) outputs.emplace_back(wanted, poison_);
+  if (!scatter) outputs.emplace_back(reduce.output, poison_);
+  std::vector<assay_tensor> described;
+  for (OutputTensor& output : outputs) {
+    if (!output.ok()) return NoMemory(Phase::kRun, what);
+    described.push_back(*output.tensor());
+  }
+  if (!inputs.ok()) return NoMemory(Phase::kRun, what);
+  assay_reduce request{};
+  request.size = sizeof request;
+  request.tap = reduce.tap.c_str();
+  request.rank_count = inputs.count();
+  request.inputs = inputs.array();
+  request.kind = reduce.kind.c_str();
+  request.output = scatter ? nullptr : described.data();
+  request.output_count = scatter ? static_cast<uint32_t>(described.size()) : 0;
+  request.outputs = scatter ? described.data() : nullptr;
+  const HostTensor& first = scatter ? reduce.outputs[0] : reduce.output;
+  const int step = NextStep(reduce.tap, first.rank);
+  host_.set_step(step);
+  const int status =
+      Call(Phase::kRun, what, [&] { return engine_.reduce(session_, &request, raw_error()); });
+  inputs.Check(what, recorder_);
+  for (const OutputTensor& output : outputs) output.Check(recorder_);
+  const Stop stop = Judge(status, Phase::kRun, what);
+  if (stop.ending == Ending::kUnsupported) {
+    if (recorder_->pass() == 0) recorder_->Note(stop.message);
+    return {};
+  }
+  if (stop.stopped()) return stop;
+  ++supported_;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const HostTensor& wanted = scatter ? reduce.outputs[i] : reduce.output;
+    recorder_->Tap({step, reduce.tap, wanted.rank}, wanted.dtype, wanted.shape, outputs[i].bytes());
+  }
+  return {};
+}
+
 Stop Session::Reduces() {
   for (const ReduceCall& reduce : script_.reduces) {
     ++calls_;
-    const std::string what = fmt::format("reduce {}", reduce.tap);
     if (engine_.reduce == nullptr) continue;
-    InputSet inputs("partial sum", reduce.inputs, poison_, InputSet::Memory::kCopied);
-    OutputTensor output(reduce.output, poison_);
-    if (!inputs.ok() || !output.ok()) return NoMemory(Phase::kRun, what);
-    assay_reduce request{};
-    request.size = sizeof request;
-    request.tap = reduce.tap.c_str();
-    request.rank_count = inputs.count();
-    request.inputs = inputs.array();
-    request.output = output.tensor();
-    const int step = NextStep(reduce.tap, reduce.output.rank);
-    host_.set_step(step);
-    const int status =
-        Call(Phase::kRun, what, [&] { return engine_.reduce(session_, &request, raw_error()); });
-    inputs.Check(what, recorder_);
-    output.Check(recorder_);
-    const Stop stop = Judge(status, Phase::kRun, what);
-    if (stop.ending == Ending::kUnsupported) {
-      if (recorder_->pass() == 0) recorder_->Note(stop.message);
-      continue;
-    }
+    const Stop stop = ReduceOne(reduce);
     if (stop.stopped()) return stop;
-    ++supported_;
-    recorder_->Tap({step, reduce.tap, reduce.output.rank}, reduce.output.dtype, reduce.output.shape,
-                   output.bytes());
   }
   return {};
 }

@@ -36,10 +36,13 @@ class Session {
  private:
   Stop Open();
   Stop Load();
+  Stop LoadAll(std::string_view which, const std::vector<HostTensor>& sources,
+               std::unique_ptr<InputSet>* tensors);
   Stop Export();
   Stop Ops();
   Stop Runs();
   Stop Reduces();
+  Stop ReduceOne(const ReduceCall& reduce);
   Stop ExportOne(const ShardKey& key);
   void RecordShard(const ShardKey& key, const assay_shard& shard);
 
@@ -57,7 +60,8 @@ class Session {
   Recorder* recorder_;
   Host host_;
   std::unique_ptr<GuardedBuffer> error_;
-  std::unique_ptr<InputSet> tensors_;  // overwritten after load, kept until the end
+  // Overwritten after load, kept until the end.
+  std::unique_ptr<InputSet> decoys_, tensors_;
   assay_session* session_ = nullptr;
   bool threw_bad_alloc_ = false;
   int call_errno_ = 0;
