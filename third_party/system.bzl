@@ -14,6 +14,7 @@ _LIBRARIES = {
     "gtest": ("gtest/gtest.h", "libgtest-dev", ["-lgtest", "-lpthread"]),
     "json": ("nlohmann/json.hpp", "nlohmann-json3-dev", []),
     "pthread": ("pthread.h", "libc6-dev", ["-lpthread"]),
+    "simde": ("simde/x86/avx512.h", "libsimde-dev", []),
     "sodium": ("sodium.h", "libsodium-dev", ["-lsodium"]),
     "xxhash": ("xxhash.h", "libxxhash-dev", ["-lxxhash"]),
 }
