@@ -144,13 +144,12 @@ TEST(Contract, ExactRoundsNowhere) {
 
 // No two members alike, so that one read into the other's place shows.
 constexpr std::string_view kFull =
-    R"({"name":"mine","rounding":{"default":"BF16","moe.down":"F16","partial":"F32"},)"
-    R"("accumulator":"F16","lanes":32,"extra":2,"dequant":"BF16","rope_table":"F64",)"
-    R"("probs":"F16","exp_ulp":1.5,"rsqrt_ulp":2.5,"sin_ulp":3.5,"sigmoid_ulp":4.5,)"
-    R"("div_ulp":0.75,"daz":true,"ftz":false,"act":"a8g32",)"
-    R"("quantisers":{"a8g128":"x*(127/amax)"
-},"reduce_order":"ring",)"
-    R"("reduce_wire":"I8","arithmetic_class":"zmm16","mla_absorbed":true})";
+    R"j({"name":"mine","rounding":{"default":"BF16","moe.down":"F16","partial":"F32"},)j"
+    R"j("accumulator":"F16","lanes":32,"extra":2,"dequant":"BF16","rope_table":"F64",)j"
+    R"j("probs":"F16","exp_ulp":1.5,"rsqrt_ulp":2.5,"sin_ulp":3.5,"sigmoid_ulp":4.5,)j"
+    R"j("div_ulp":0.75,"daz":true,"ftz":false,"act":"a8g32",)j"
+    R"j("quantisers":{"a8g128":"x*(127/amax)"},"reduce_order":"ring",)j"
+    R"j("reduce_wire":"I8","arithmetic_class":"zmm16","mla_absorbed":true})j";
 
 TEST(ContractJson, ReadsEveryKeyAndPrintsItBack) {
   const auto contract = ParseContract(kFull);
