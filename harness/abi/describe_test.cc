@@ -83,5 +83,20 @@ TEST(Describe, WrongTypesAreErrorsThatNameThem) {
   }
 }
 
+TEST(Describe, WhatAnEnginePromisesOfSumsTiersAndLoads) {
+  const auto facts = ParseDescribe(
+      R"({"reduces": ["sequential:fp32", "ring:bf16"], "emulates": ["avx512"], "reloads": true})");
+  ASSERT_TRUE(facts.ok()) << facts.error().message;
+  EXPECT_EQ(*facts->reduces, (std::vector<std::string>{"sequential:fp32", "ring:bf16"}));
+  EXPECT_EQ(*facts->emulates, std::vector<std::string>{"avx512"});
+  EXPECT_TRUE(facts->reloads);
+  EXPECT_TRUE(facts->unknown_keys.empty());
+  const auto silent = ParseDescribe("{}");
+  ASSERT_TRUE(silent.ok());
+  EXPECT_FALSE(silent->reduces.has_value());
+  EXPECT_FALSE(silent->reloads);
+  EXPECT_FALSE(ParseDescribe(R"({"reloads": "yes"})").ok());
+}
+
 }  // namespace
 }  // namespace assay::abi
