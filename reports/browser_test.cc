@@ -116,6 +116,36 @@ TEST_F(Browser, ThePageHoldsWhatTheRunSays) {
             4);
 }
 
+// Sums up the curves and maps as the browser laid them out.
+constexpr char kDrawings[] = R"js(<script>
+const wide=[...document.querySelectorAll('svg')].filter(s=>s.getBoundingClientRect().width>=100);
+const marks=[...document.querySelectorAll('.mark')].map(m=>{
+  const box=m.getBoundingClientRect(),all=m.ownerSVGElement.getBoundingClientRect();
+  return Math.floor((box.left+box.width/2-all.left)/all.width*30)});
+const dots=document.querySelectorAll('.curve path.dot').length;
+document.title=`${wide.length} drawings, marks ${marks}, ${dots} series`;</script>)js";
+
+TEST_F(Browser, AFailingModelsCurvesMarkItsLayer) {
+  RunRecord record;
+  record.cells = {FailingModel()};
+  record.summary = Summary{record.Count(), 1};
+  const std::string html = RenderHtml(record);
+  for (const char* text : {"Along the layers", "layer <b>12</b>", "op <b>mlp.act</b>",
+                           "the clamp of gate and up is missing", "Where in L12.mlp.act",
+                           "33 tokens", "1536 columns, 24 a cell", "3 × noise floor"}) {
+    EXPECT_NE(html.find(text), std::string::npos) << text;
+  }
+  if (chromium_.empty()) {
+    EXPECT_NE(html.find("class=\"mark\" x=\"400.0\""), std::string::npos);
+    return;
+  }
+  std::string shown = html;  // without the policy the page's own test may run
+  const size_t policy = shown.find("<meta http-equiv");
+  shown.erase(policy, shown.find('>', policy) + 1 - policy);
+  shown.insert(shown.find("</body>"), kDrawings);
+  EXPECT_EQ(TitleOf(Dom(shown)), "4 drawings, marks 12,12,12, 5 series");
+}
+
 constexpr char kEvil[] = "<script>document.title='owned'</script>";
 
 TEST_F(Browser, AScriptInAProblemStringDoesNotRun) {

@@ -9,7 +9,10 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: example DIR\n");
     return 2;
   }
-  const assay::RunRecord record = assay::reports::SyntheticRun();
+  assay::RunRecord record = assay::reports::SyntheticRun();
+  record.cells.push_back(assay::reports::FailingModel());
+  record.summary->totals = record.Count();
+  record.summary->totals.registered = record.summary->totals.collected;
   auto writer = assay::ResultsWriter::Create(argv[1], record.header);
   if (!writer.ok()) {
     std::fprintf(stderr, "%s\n", writer.error().message.c_str());

@@ -151,6 +151,8 @@ std::string OpTable(const CellResult& cell) {
   const auto beyond = [](const OpRow& row) { return row.local && !(*row.local <= 1); };
   const bool steps =
       std::any_of(cell.ops.begin(), cell.ops.end(), [](const OpRow& row) { return row.step != 0; });
+  const bool floors = std::any_of(cell.ops.begin(), cell.ops.end(),
+                                  [](const OpRow& row) { return row.floor.has_value(); });
   const size_t first_wrong = FirstWrong(cell);
   std::string rows;
   for (size_t i = 0; i < std::min(cell.ops.size(), kOpsShown); ++i) {
@@ -164,6 +166,7 @@ std::string OpTable(const CellResult& cell) {
     if (steps) rows += NumberCell("step", std::to_string(row.step));
     rows += NumberCell("local", NumberText(row.local)) +
             NumberCell("accumulated", NumberText(row.accumulated)) +
+            (floors ? NumberCell("noise floor", NumberText(row.floor)) : "") +
             NumberCell("cosine", NumberText(row.cosine)) +
             NumberCell("rel L2", NumberText(row.rel_l2)) + "</tr>\n";
   }
@@ -177,10 +180,11 @@ std::string OpTable(const CellResult& cell) {
       "<details{}><summary>{} judged, {} beyond their bound</summary>\n<div "
       "class=\"scroll\"><table class=\"ops\">"
       "<thead><tr><th>op</th>{}<th class=\"num\">local error / tolerance</th>"
-      "<th class=\"num\">accumulated</th><th class=\"num\">cosine</th>"
+      "<th class=\"num\">accumulated</th>{}<th class=\"num\">cosine</th>"
       "<th class=\"num\">rel L2</th></tr></thead>\n<tbody>\n{}</tbody></table></div>{}</details>\n",
       cell.ops.size() <= kOpsUnfolded ? " open" : "", Counted(cell.ops.size(), "op"), wrong,
-      steps ? "<th class=\"num\">step</th>" : "", rows, note);
+      steps ? "<th class=\"num\">step</th>" : "",
+      floors ? "<th class=\"num\">noise floor</th>" : "", rows, note);
 }
 
 std::string FurtherDivergences(const CellResult& cell) {
@@ -259,9 +263,10 @@ std::string FindingArticle(const Group& group, size_t position, bool open) {
   std::string body;
   if (!cell.divergences.empty()) {
     const Divergence& first = cell.divergences.front();
-    body += PathList(first) + Values(first) + "<dl>" + Facts(first) + "</dl>\n";
+    body +=
+        PathList(first) + Values(first) + "<dl>" + Facts(first) + "</dl>\n" + ErrorMapHtml(first);
   }
-  body += Repro(cell) + "<dl>" + CellFacts(cell) + "</dl>\n" + OpTable(cell) +
+  body += CurvesHtml(cell) + Repro(cell) + "<dl>" + CellFacts(cell) + "</dl>\n" + OpTable(cell) +
           FurtherDivergences(cell) + Output(cell) + OtherCells(group) +
           fmt::format(
               "<details><summary>The whole problem string</summary><pre><code>{}</code></pre>"

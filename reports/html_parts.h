@@ -26,6 +26,11 @@ std::string FindingId(size_t position);
 // One article for cells with the same finding; `open`: unfolded.
 std::string FindingArticle(const Group& group, size_t position, bool open);
 
+// Curves of a cell's ops along the layers; empty where there are too few places.
+std::string CurvesHtml(const CellResult& cell);
+// The error map of a divergence; empty if it has none.
+std::string ErrorMapHtml(const Divergence& divergence);
+
 // The heat maps of all models. Squares of red cells lead to their article.
 std::string HeatSection(const RunRecord& record, const std::vector<Group>& findings);
 

@@ -9,12 +9,14 @@ const std::string_view kStyle = R"css(
 --page:#f7f7f5;--card:#fff;--ink:#1c2024;--soft:#565d66;--line:#e1e2de;--link:#1d5a96;--code:#f1f1ee;
 --pass:#dff0e5;--pass-ink:#17512f;--fail:#b3261e;--fail-ink:#fff;--mis:#f6d595;--mis-ink:#523500;
 --infra:#e4d8f5;--infra-ink:#45237b;--not:#e9e9e6;--not-ink:#474d54;--skip:#f7f7f5;--skip-ink:#565d66;
---ref:#dce8f5;--ref-ink:#1d4470;--mono:ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",monospace}
+--ref:#dce8f5;--ref-ink:#1d4470;
+--s0:#1d5a96;--s1:#b3261e;--s2:#8a8f96;--q0:#eeeeea;--q1:#f5c9a0;--q2:#ea8d5c;--q3:#c6432f;--q4:#7d1128;--mono:ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",monospace}
 @media (prefers-color-scheme:dark){:root{
 --page:#14161a;--card:#1c1f24;--ink:#e5e7ea;--soft:#a3aab3;--line:#30343b;--link:#8fbdf0;--code:#252930;
 --pass:#193a2a;--pass-ink:#b5e6c8;--fail:#c6362d;--fail-ink:#fff;--mis:#5c400f;--mis-ink:#ffdf9f;
 --infra:#3b2b5b;--infra-ink:#dccdf8;--not:#2b2e34;--not-ink:#c4c9cf;--skip:#14161a;--skip-ink:#a3aab3;
---ref:#1f3449;--ref-ink:#bed8f3}}
+--ref:#1f3449;--ref-ink:#bed8f3;
+--s0:#8fbdf0;--s1:#ff8a7d;--s2:#8b929b;--q0:#262a30;--q1:#5c3a22;--q2:#99521f;--q3:#dd6a3c;--q4:#ffc79a}}
 *{box-sizing:border-box}
 body{margin:0;background:var(--page);color:var(--ink);font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif}
 main{max-width:1200px;margin:0 auto;padding:28px 24px 64px}
@@ -73,6 +75,30 @@ tr.first td{background:var(--code)}
 details{margin:10px 0}
 summary{cursor:pointer;color:var(--link);font-size:14px}
 details.finding>summary{color:var(--ink);margin-left:16px;list-style-position:outside}
+figure{margin:0}
+.curves{display:grid;grid-template-columns:repeat(auto-fit,minmax(240px,1fr));gap:14px 26px;margin:6px 0 14px}
+figcaption{font-size:13px;margin-bottom:6px}
+.plot{display:grid;grid-template-columns:44px minmax(0,1fr);height:120px}
+.axis{position:relative}
+.axis span{position:absolute;right:7px;font:11px/1 var(--mono);color:var(--soft)}
+.plot svg{width:100%;height:100%;background:var(--code);border-radius:4px}
+.plot path{fill:none;vector-effect:non-scaling-stroke}
+.line{stroke-width:1.5}.dot{stroke-width:4;stroke-linecap:round}
+path.s0{stroke:var(--s0)}path.s1{stroke:var(--s1)}path.s2{stroke:var(--s2);stroke-dasharray:3 3}.dot.s2{stroke:none}
+path.limit{stroke:var(--soft);stroke-width:1;stroke-dasharray:5 4}
+.mark{fill:var(--fail);opacity:.28}
+.xaxis{display:flex;justify-content:space-between;margin:4px 0 0 44px;font-size:11px;color:var(--soft);gap:6px}
+.xaxis b{color:var(--ink);overflow-wrap:anywhere}
+.keys{display:flex;flex-wrap:wrap;gap:2px 14px;font-size:11.5px;color:var(--soft);margin-top:4px}
+.curve .keys{margin-left:44px}
+.key{display:inline-block;width:14px;height:3px;vertical-align:middle;margin-right:5px;border-radius:1px}
+.key.s0{background:var(--s0)}.key.s1{background:var(--s1)}.key.s2{background:repeating-linear-gradient(90deg,var(--s2) 0 3px,transparent 3px 6px)}
+.key.limit{background:repeating-linear-gradient(90deg,var(--soft) 0 5px,transparent 5px 9px);height:1px}
+.errors svg{width:100%;border-radius:4px;display:block}
+.errors .down,.errors .across{font-size:11.5px;color:var(--soft);margin:0 0 4px}.errors .across{text-align:right;margin:4px 0 0}
+.errors .key{height:10px;width:10px}
+.q0{fill:var(--q0);background:var(--q0)}.q1{fill:var(--q1);background:var(--q1)}.q2{fill:var(--q2);background:var(--q2)}
+.q3{fill:var(--q3);background:var(--q3)}.q4{fill:var(--q4);background:var(--q4)}
 .heat{background:var(--card);border:1px solid var(--line);border-radius:8px;padding:14px 16px;margin:12px 0}
 .heat{overflow-x:auto}
 .heat table{table-layout:fixed}

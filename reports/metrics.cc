@@ -67,6 +67,10 @@ std::vector<MetricSet> MetricSets(const CellResult& cell) {
   add(&end, "its standard error", metrics.kld_stderr);
   add(&end, "top-1 agreement", metrics.top1);
   add(&whole, "noise floor", metrics.noise_floor);
+  if (metrics.noise_floor && metrics.floor_runs) {
+    whole.values.back().second +=
+        fmt::format(" (largest of {})", Counted(*metrics.floor_runs, "run"));
+  }
   if (metrics.ambiguous.value_or(0) != 0) {
     whole.values.emplace_back("ambiguous decisions", std::to_string(*metrics.ambiguous));
   }

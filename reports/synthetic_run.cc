@@ -102,7 +102,10 @@ CellResult FailingExpert() {
   first.signature = {"scales-of-another-rank", "scales of rank 0 on rank 1",
                      "384 of 384 groups equal rank 0's"};
   first.cleared = {"layout", "kernel", "collective"};
+  first.map = ErrorMap{96, 2, "row", "group", 1, 1, "wrong", std::vector<double>(192, 1.0)};
+  for (size_t i = 0; i < first.map->cells.size(); i += 7) first.map->cells[i] = 0;
   cell.divergences.push_back(first);
+  first.map.reset();
   first.rank = 2;
   first.local_index = {17, 0};
   first.signature.text = "scales of rank 0 on rank 2";
@@ -119,6 +122,50 @@ CellResult FailingExpert() {
               {"L1.moe.out", 0, 0.48, 1377.0, 0.9801, 0.2033}};
   cell.repro = "./assay run 'moe model=k2-mini-int4-g32 layer=1 tp=4 tier=avx2 fault=K03/rank0'";
   cell.problem += " layer=1 fault=K03/rank0";
+  return cell;
+}
+
+CellResult FailingModel() {
+  const Model model = {"smollm2", "gguf-q4_1", 3, ""};
+  CellResult cell = Cell("model", model, 1, "avx2");
+  cell.verdict = Verdict::kFail;
+  cell.reason = "local error above its bound";
+  cell.metrics.max_ratio = 512;
+  cell.metrics.noise_floor = 4e-3;
+  cell.metrics.floor_runs = 59;
+  constexpr int kLayers = 30, kWrong = 12;
+  for (int layer = 0; layer < kLayers; ++layer) {
+    const double grown = layer < kWrong ? 1e-3 * (1 + layer) : 0.3 + 0.01 * layer;
+    const bool wrong = layer == kWrong;
+    const auto row = [&](const char* op, double local, double rel, std::optional<double> sum) {
+      cell.ops.push_back({fmt::format("L{}.{}", layer, op), 0, local, sum, 1 - rel * rel / 2, rel,
+                          sum ? std::optional<double>(2e-3 * (1 + layer)) : std::nullopt});
+    };
+    row("attn.out", 0.2 + 0.01 * layer, 1.7e-3, std::nullopt);
+    row("mlp.act", wrong ? 512 : 0.5, wrong ? 0.42 : 2e-3, std::nullopt);
+    row("residual_mlp", 0.9, 1.5e-3, grown);
+  }
+  cell.ops.push_back({"logits", 0, 0.4, 0.6, 0.9999, 1e-3, 4e-3});
+  Divergence first;
+  first.layer = kWrong;
+  first.op = "act";
+  first.tap = fmt::format("L{}.mlp.act", kWrong);
+  first.cls = "kernel";
+  first.rank = 0;
+  first.unit = "element";
+  first.index = first.local_index = {3, 17};
+  first.expected = 7;
+  first.got = 11.25;
+  first.signature = {"clamp-missing", "the clamp of gate and up is missing",
+                     "all 61 elements beyond the limit equal the function without it"};
+  first.map =
+      ErrorMap{33, 64, "token", "column", 1, 24, "ratio", std::vector<double>(33 * 64, 0.4)};
+  for (size_t i = 0; i < first.map->cells.size(); i += 13) {
+    first.map->cells[i] = static_cast<double>(2 * i);
+  }
+  cell.divergences.push_back(first);
+  cell.repro = "./assay run 'model model=smollm2 tp=1 tier=avx2 prompt=t33 limit=7 fault=K40/none'";
+  cell.problem += " prompt=t33 fault=K40/none";
   return cell;
 }
 

@@ -6,8 +6,9 @@
 
 namespace assay::reports {
 
-// The two failures, also on their own.
+// The failures, also on their own; FailingModel is not in the run.
 CellResult FailingExpert();  // scales of rank 0 on rank 1
+CellResult FailingModel();   // 30 layers, the error begins in layer 12
 CellResult FailingLoad();    // packed bytes in an unpacked parameter
 
 RunRecord SyntheticRun();

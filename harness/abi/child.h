@@ -42,7 +42,7 @@ struct ReduceCall {
   std::vector<HostTensor> inputs;
   HostTensor output;
   std::string kind = "all_reduce";  // "reduce_scatter": outputs instead of output; "gather"
-  std::vector<HostTensor> outputs;  // of each rank; step and rank in the trace as theirs
+  std::vector<HostTensor> outputs = {};  // of each rank; step and rank in the trace as theirs
 };
 
 // All that one cell asks of an engine, in this order. What of it becomes which tap of the trace:

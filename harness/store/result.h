@@ -76,7 +76,8 @@ struct Divergence {
 struct OpRow {
   std::string tap;  // with "@r1" where it is a rank's
   int step = 0;
-  std::optional<double> local, accumulated, floor, cosine, rel_l2;
+  std::optional<double> local, accumulated, cosine, rel_l2;
+  std::optional<double> floor = {};  // of accumulated: what honest rounding alone may make of it
 };
 
 struct Executed {
@@ -101,12 +102,30 @@ struct CellResult {
   std::string engine_output;  // what the engine printed, cut; empty: left out
 };
 
+// The cells that a run was told to run, frozen before the first: what resuming and merging check.
+// Hashes are HashCells() of the cells' canonical problems, those that are skipped included.
+struct CellList {
+  int64_t count = 0;  // of the whole selection
+  std::string hash;
+  int64_t shard = 1, shards = 1;  // --shard i/n, 1 <= i <= n
+  int64_t own_count = 0;          // of this shard
+  std::string own_hash;
+  friend bool operator==(const CellList&, const CellList&) = default;
+};
+
+// 32 hexadecimal digits: xxh3-128 of the problems in alphabetical order, each and a newline.
+std::string HashCells(std::vector<std::string> problems);
+
 // The first line of a run. machine_json and engines_json are JSON texts; a text that is not JSON
 // is kept as a string.
 struct RunHeader {
   std::string run_id, revision, selection, machine_json, engines_json;
   bool dirty = false;
   int64_t seed = 1;
+  std::optional<CellList> cells;          // nullopt: written by an earlier version
+  std::string emulate;                    // --emulate; empty: not recorded
+  std::vector<std::string> requirements;  // --require, as given
+  std::vector<std::string> merged;        // run ids of the shards that this is made of
 };
 
 struct Totals {
