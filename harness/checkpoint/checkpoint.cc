@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "harness/checkpoint/decoder_names.h"
+#include "harness/checkpoint/gguf_config.h"
 #include "harness/checkpoint/hash128.h"
 #include "harness/checkpoint/shown.h"
 #include "harness/checkpoint/strict_json.h"
@@ -25,6 +26,7 @@ constexpr JsonLimits kIndexLimits{.max_depth = 8, .max_values = 4'000'000};
 constexpr const char* kSingleName = "model.safetensors";
 constexpr const char* kIndexName = "model.safetensors.index.json";
 constexpr std::string_view kSuffix = ".safetensors";
+constexpr std::string_view kGgufSuffix = ".gguf";
 
 // tensor -> file, both as in the index.
 using WeightMap = std::map<std::string, std::string>;
@@ -33,6 +35,7 @@ struct Located {
   fs::path folder;                 // where config.json is
   std::vector<std::string> files;  // names in the folder, sorted
   std::optional<WeightMap> index;
+  std::string gguf;  // path of the one GGUF file; then nothing else is set
 };
 
 bool Exists(const fs::path& path) {
@@ -80,15 +83,33 @@ Result<WeightMap> ReadIndex(const fs::path& path) {
   return weight_map;
 }
 
+// A folder without safetensors under their usual names.
+Result<Located> LocateGguf(const fs::path& folder) {
+  std::vector<std::string> found;
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    if (it->path().extension() == kGgufSuffix) found.push_back(it->path().filename().string());
+  }
+  const std::string where = ShownPath(folder.string());
+  if (error) return Error{fmt::format("{}: cannot be listed: {}", where, error.message())};
+  if (found.empty()) {
+    return Error{fmt::format("{}: no checkpoint; it must have {} or {} or one {} file", where,
+                             kSingleName, kIndexName, kGgufSuffix)};
+  }
+  std::sort(found.begin(), found.end());
+  if (found.size() > 1) {
+    return Error{fmt::format("{}: {} {} files, such as {} and {}; name the one that is meant",
+                             where, found.size(), kGgufSuffix, Quoted(found[0]), Quoted(found[1]))};
+  }
+  return Located{folder, {}, std::nullopt, (folder / found[0]).string()};
+}
+
 Result<Located> LocateInFolder(const fs::path& folder) {
-  Located located{folder, {}, std::nullopt};
+  Located located{folder, {}, std::nullopt, ""};
   const fs::path index_path = folder / kIndexName;
   const bool has_single = Exists(folder / kSingleName);
   if (!Exists(index_path)) {
-    if (!has_single) {
-      return Error{fmt::format("{}: no checkpoint; it must have {} or {}",
-                               ShownPath(folder.string()), kSingleName, kIndexName)};
-    }
+    if (!has_single) return LocateGguf(folder);
     located.files = {kSingleName};
     return located;
   }
@@ -116,17 +137,20 @@ Result<Located> Locate(const std::string& path) {
   if (!fs::exists(status)) {
     return Error{
         fmt::format("{}: no such file or folder; a checkpoint is a folder with {} and {} "
-                    "or {}, or one .safetensors file with config.json beside it",
+                    "or {}, one .safetensors file with config.json beside it, or one .gguf file",
                     ShownPath(path), "config.json", kSingleName, kIndexName)};
   }
   if (fs::is_directory(status)) return LocateInFolder(path);
   const fs::path file(path);
+  if (file.extension() == kGgufSuffix) return Located{{}, {}, std::nullopt, path};
   if (file.extension() != kSuffix) {
-    return Error{fmt::format("{}: not a folder and not a .safetensors file", ShownPath(path))};
+    return Error{
+        fmt::format("{}: not a folder and not a .safetensors or .gguf file", ShownPath(path))};
   }
   return Located{file.parent_path().empty() ? fs::path(".") : file.parent_path(),
                  {file.filename().string()},
-                 std::nullopt};
+                 std::nullopt,
+                 ""};
 }
 
 // What the index says against what the files hold.
@@ -155,9 +179,39 @@ Status CheckIndex(const fs::path& index_path, const WeightMap& index,
 
 }  // namespace
 
+Result<std::unique_ptr<Checkpoint>> Checkpoint::OpenGguf(const std::string& path,
+                                                         const std::string& file) {
+  auto gguf = GgufFile::Open(file);
+  if (!gguf.ok()) return gguf.error();
+  Result<std::string> config_json = DeriveGgufConfig(**gguf);
+  if (!config_json.ok()) return config_json.error();
+  Result<ModelConfig> config =
+      ParseModelConfig(*config_json, ShownPath(file) + ": metadata as a config");
+  if (!config.ok()) return config.error();
+  std::unique_ptr<Checkpoint> checkpoint(new Checkpoint);
+  checkpoint->path_ = path;
+  checkpoint->gguf_ = std::move(*gguf);
+  checkpoint->config_json_ = std::move(*config_json);
+  checkpoint->config_ = std::move(*config);
+  if (checkpoint->config_.family != Family::kUnknown) {
+    const Status used = CheckGgufTensors(*checkpoint->gguf_, checkpoint->config_);
+    if (!used.ok()) return used.error();
+  }
+  for (const auto& [name, view] : checkpoint->gguf_->tensors()) {
+    checkpoint->tensors_.emplace_hint(checkpoint->tensors_.end(), name, &view);
+  }
+  Hash128 structure;
+  structure.AddText(checkpoint->config_json_);
+  structure.AddBytes(checkpoint->gguf_->header());
+  structure.AddNumber(checkpoint->gguf_->file_bytes());
+  checkpoint->structure_hash_ = structure.Hex();
+  return checkpoint;
+}
+
 Result<std::unique_ptr<Checkpoint>> Checkpoint::Open(const std::string& path) {
   const Result<Located> located = Locate(path);
   if (!located.ok()) return located.error();
+  if (!located->gguf.empty()) return OpenGguf(path, located->gguf);
   std::unique_ptr<Checkpoint> checkpoint(new Checkpoint);
   checkpoint->path_ = path;
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <utility>
 
 #include "harness/checkpoint/config_reader.h"
@@ -24,6 +25,7 @@ constexpr Range kVocab{1, 1 << 27};
 constexpr Range kPositions{1, int64_t{1} << 40};
 constexpr Range kExperts{1, 1 << 16};
 constexpr ConfigReader::Interval kEps{0.0, 1.0};
+constexpr ConfigReader::Interval kLimit{std::numeric_limits<double>::min(), 1e30};
 
 struct KnownName {
   std::string_view name;
@@ -109,6 +111,7 @@ void ReadDimensions(ConfigReader& reader, ModelConfig& config) {
   config.max_position = reader.Count("max_position_embeddings", kPositions, 0);
   config.rms_norm_eps = reader.Number("rms_norm_eps", kEps, 1e-6);
   config.hidden_act = reader.String("hidden_act", "silu");
+  config.act_limit = reader.Number("swiglu_limit", kLimit, config.act_limit);
   if (config.kv_heads > 0 && config.heads % config.kv_heads != 0) {
     reader.Reject("num_key_value_heads",
                   fmt::format("it must divide num_attention_heads, {}", config.heads));
@@ -219,6 +222,22 @@ void MarkVariants(ConfigReader& reader, Family family, ModelConfig& config) {
   }
 }
 
+// Engines get the config alone: it says itself that the tensors are llama.cpp's.
+void ReadContainer(ConfigReader& root, ConfigReader& decoder, ModelConfig& config) {
+  const std::string container = root.String("assay_container", "safetensors");
+  if (container != "safetensors" && container != "gguf") {
+    root.Reject("assay_container", "it must be safetensors or gguf");
+  }
+  const std::string why = root.String("assay_unknown", "");
+  decoder.Absorb(root);
+  if (!why.empty()) MarkUnknown(config, Shown(why));
+  if (container != "gguf") return;
+  config.container = Container::kGguf;
+  config.lm_head = config.tied ? "token_embd.weight" : "output.weight";
+  // The rows of q and k of a llama are stored in the order in which neighbours are rotated.
+  config.rope_interleave = config.rope_interleave || config.family == Family::kLlama;
+}
+
 bool ReadTied(ConfigReader& decoder, ConfigReader& root) {
   const bool outer = root.Bool("tie_word_embeddings", false);
   decoder.Absorb(root);
@@ -262,6 +281,7 @@ Result<ModelConfig> ParseModelConfig(std::string_view text, std::string_view whe
   config.rope = ReadRope(decoder, config.max_position);
   config.quant = ReadQuant(decoder, root);
   if (id.family != Family::kUnknown) MarkVariants(decoder, id.family, config);
+  ReadContainer(root, decoder, config);
   if (const Status status = decoder.status(); !status.ok()) return status.error();
   return config;
 }

@@ -61,7 +61,7 @@ struct ModelConfig {
   std::string architecture;  // as in the file
   std::string model_type;
   // Where the tensors of the decoder live in the file: "model." or "language_model.model." ...
-  // Found from the tensors by Checkpoint; empty until then.
+  // Found from the tensors by Checkpoint; empty until then, and always of a GGUF file.
   std::string prefix;
   std::string lm_head;  // name of the output matrix's tensor; the embedding's if tied
 
@@ -100,7 +100,8 @@ struct ModelConfig {
 
 // `where` names the file for messages. Accepts the new keys (rope_parameters) and the old ones
 // (rope_theta, rope_scaling); if both are there and disagree, that is an error. A nested
-// text_config is descended into. Errors: not JSON, a key of the wrong type, a count that is
+// text_config is descended into. "assay_container": "gguf" makes it the config of a GGUF file.
+// Errors: not JSON, a key of the wrong type, a count that is
 // negative, zero or absurd, sizes that do not fit each other; each names the key, the value and
 // what is allowed. An architecture that we do not know is Family::kUnknown, not an error.
 Result<ModelConfig> ParseModelConfig(std::string_view json, std::string_view where);
