@@ -5,6 +5,7 @@
 #include <array>
 #include <iterator>
 #include <map>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -44,6 +45,13 @@ Status ResolveDense(const std::string& name, const TensorView& tensor, const Spe
   return Ok();
 }
 
+// One tensor that is the whole parameter, dense or in blocks.
+Status ResolveTable(const std::string& name, const TensorView& tensor, const Spec& spec,
+                    std::vector<Listed>* out) {
+  return IsBlock(tensor.dtype) ? ResolveBlocks(name, tensor, spec, out)
+                               : ResolveDense(name, tensor, spec, spec.cut, out);
+}
+
 // A bias of a row-parallel layer counts once; of a column-parallel one it follows the rows.
 Cut BiasCut(Cut weight) {
   return weight == Cut::kColumns || weight == Cut::kHeadColumns ? Cut::kOnce : weight;
@@ -79,6 +87,18 @@ constexpr std::array<std::string_view, 12> kForeign = {".qweight",
                                                        ".deq_scale",
                                                        ".quant_bias"};
 
+// A weight with a tensor `scale` beside it: DeepSeek-V4 stores MXFP4 so, and FP8 likewise.
+Status ResolveScaled(const Spec& spec, const TensorView& weight, const TensorView& scale,
+                     bool headers_only, std::vector<Listed>* out) {
+  if (weight.dtype == DType::kI8 && scale.dtype == DType::kF8E8M0) {
+    return ResolveMxfp4(spec, weight, scale, headers_only, out);
+  }
+  return Unsupported(
+      fmt::format("{}: stored as {} beside a weight of {}; known here is a scale of F8_E8M0 beside "
+                  "a weight of I8, DeepSeek-V4's MXFP4",
+                  Where(scale), NameOf(scale.dtype), NameOf(weight.dtype)));
+}
+
 Status ResolveLinear(const Spec& spec, const QuantConfig& quant, const TensorSource& source,
                      bool headers_only, std::vector<Listed>* out) {
   const TensorView* weight = source.Find(spec.source + ".weight");
@@ -93,20 +113,29 @@ Status ResolveLinear(const Spec& spec, const QuantConfig& quant, const TensorSou
   for (std::string_view suffix : kForeign) {
     if (const TensorView* other = source.Find(spec.source + std::string(suffix))) {
       return Unsupported(
-          fmt::format("{}: belongs to a method that is not known here; known are "
-                      "dense weights and compressed-tensors int4 (weight_packed)",
+          fmt::format("{}: belongs to a method that is not known here; known are dense weights, "
+                      "compressed-tensors int4 (weight_packed), DeepSeek-V4's MXFP4 (I8 with a "
+                      "scale of F8_E8M0) and GGUF's blocks",
                       Where(*other)));
     }
   }
   const auto found = Need(source, spec.source + ".weight", spec.name + ".weight");
   if (!found) return found.error();
-  if (Status s = ResolveDense(spec.name + ".weight", **found, spec, spec.cut, out); !s) return s;
-  return ResolveBias(spec, source, out);
+  Status s = Ok();
+  if (const TensorView* scale = source.Find(spec.source + ".scale")) {
+    s = ResolveScaled(spec, **found, *scale, headers_only, out);
+  } else {
+    s = ResolveTable(spec.name + ".weight", **found, spec, out);
+  }
+  return s.ok() ? ResolveBias(spec, source, out) : s;
 }
 
 // Members of a merged parameter lie in one tensor of the engine: same type, same unit, same group.
-Status CheckSegments(const std::vector<Listed>& listed) {
+// GGUF's quantisers give members of different types on purpose (v finer than q and k): those are
+// not merged.
+Status CheckSegments(std::vector<Listed>& listed) {
   std::map<std::string, const Component*, std::less<>> first;
+  std::set<std::string, std::less<>> apart;
   for (const Listed& entry : listed) {
     if (entry.segment.empty()) continue;
     const Component& c = entry.component;
@@ -114,12 +143,19 @@ Status CheckSegments(const std::vector<Listed>& listed) {
     const auto [it, inserted] = first.emplace(entry.segment + suffix, &c);
     const Component& other = *it->second;
     if (!inserted && (c.dtype != other.dtype || c.unit != other.unit || c.group != other.group)) {
+      if (c.unit == "block" || other.unit == "block") {
+        apart.insert(entry.segment);
+        continue;
+      }
       return Error{fmt::format(
           "{} is stored as {} by {}s, group {}, but {} as {} by {}s, group {}; they are joined to "
           "{} and must be stored the same way",
           c.source, NameOf(c.dtype), c.unit, c.group.count(), other.source, NameOf(other.dtype),
           other.unit, other.group.count(), entry.segment)};
     }
+  }
+  for (Listed& entry : listed) {
+    if (apart.contains(entry.segment)) entry.segment.clear();
   }
   return Ok();
 }
@@ -171,6 +207,7 @@ Status ResolveSpec(const Spec& spec, const QuantConfig& quant, const TensorSourc
   if (spec.optional && source.Find(spec.source) == nullptr) return Ok();
   const auto tensor = Need(source, spec.source, spec.name);
   if (!tensor) return tensor.error();
+  if (spec.storage == Storage::kTable) return ResolveTable(spec.name, **tensor, spec, out);
   return ResolveDense(spec.name, **tensor, spec, spec.cut, out);
 }
 

@@ -65,11 +65,45 @@ std::vector<Key> KeysOf(const ModelConfig& c) {
   return keys;
 }
 
+// How a container calls the modules of a dense layer with grouped-query attention.
+struct LayerNames {
+  std::string_view input_norm, q, k, v, q_norm, k_norm, out, post_norm;
+  std::string_view mlp, gate, up, down;  // the MLP's are joined by a dot, where it has a name
+};
+constexpr LayerNames kHuggingFace = {"input_layernorm",
+                                     "self_attn.q_proj",
+                                     "self_attn.k_proj",
+                                     "self_attn.v_proj",
+                                     "self_attn.q_norm",
+                                     "self_attn.k_norm",
+                                     "self_attn.o_proj",
+                                     "post_attention_layernorm",
+                                     "mlp",
+                                     "gate_proj",
+                                     "up_proj",
+                                     "down_proj"};
+constexpr LayerNames kGguf = {"attn_norm",   "attn_q",      "attn_k",   "attn_v", "attn_q_norm",
+                              "attn_k_norm", "attn_output", "ffn_norm", "",       "ffn_gate",
+                              "ffn_up",      "ffn_down"};
+
+struct ModelNames {
+  std::string embed, layers, norm;
+};
+
+ModelNames NamesOf(const ModelConfig& config) {
+  if (config.container == Container::kGguf) {
+    return {"token_embd.weight", "blk.", "output_norm.weight"};
+  }
+  return {config.prefix + "embed_tokens.weight", config.prefix + "layers.",
+          config.prefix + "norm.weight"};
+}
+
 struct LayerSpecMaker {
   const ModelConfig& c;
   const Widths& w;
+  const LayerNames& names;
   std::string ours;    // "L3."
-  std::string theirs;  // "model.layers.3."
+  std::string theirs;  // "model.layers.3.", "blk.3."
   std::vector<Spec> specs = {};
 
   void Norm(std::string_view name, std::string_view source, int64_t length) {
@@ -84,14 +118,14 @@ struct LayerSpecMaker {
   }
 
   void Gqa() {
-    Linear("attn.q", "self_attn.q_proj", w.q, c.hidden, Cut::kQueryHeads, "attn.qkv", c.qkv_bias);
-    Linear("attn.k", "self_attn.k_proj", w.kv, c.hidden, Cut::kKvHeads, "attn.qkv", c.qkv_bias);
-    Linear("attn.v", "self_attn.v_proj", w.kv, c.hidden, Cut::kKvHeads, "attn.qkv", c.qkv_bias);
+    Linear("attn.q", names.q, w.q, c.hidden, Cut::kQueryHeads, "attn.qkv", c.qkv_bias);
+    Linear("attn.k", names.k, w.kv, c.hidden, Cut::kKvHeads, "attn.qkv", c.qkv_bias);
+    Linear("attn.v", names.v, w.kv, c.hidden, Cut::kKvHeads, "attn.qkv", c.qkv_bias);
     if (c.qk_norm) {
-      Norm("attn.q_norm", "self_attn.q_norm", c.head_dim);
-      Norm("attn.k_norm", "self_attn.k_norm", c.head_dim);
+      Norm("attn.q_norm", names.q_norm, c.head_dim);
+      Norm("attn.k_norm", names.k_norm, c.head_dim);
     }
-    Linear("attn.out", "self_attn.o_proj", c.hidden, w.out, Cut::kHeadColumns, "", c.o_bias);
+    Linear("attn.out", names.out, c.hidden, w.out, Cut::kHeadColumns, "", c.o_bias);
   }
 
   // q_a and kv_a are joined into one parameter only where there is a q_a.
@@ -114,11 +148,12 @@ struct LayerSpecMaker {
   // gate, up, down of an MLP of any kind.
   void GatedMlp(std::string_view name, std::string_view source, int64_t width, bool bias) {
     const std::string segment = fmt::format("{}.gate_up", name);
-    Linear(fmt::format("{}.gate", name), fmt::format("{}.gate_proj", source), width, c.hidden,
+    const std::string start = source.empty() ? "" : fmt::format("{}.", source);
+    Linear(fmt::format("{}.gate", name), fmt::format("{}{}", start, names.gate), width, c.hidden,
            Cut::kRows, segment, bias);
-    Linear(fmt::format("{}.up", name), fmt::format("{}.up_proj", source), width, c.hidden,
+    Linear(fmt::format("{}.up", name), fmt::format("{}{}", start, names.up), width, c.hidden,
            Cut::kRows, segment, bias);
-    Linear(fmt::format("{}.down", name), fmt::format("{}.down_proj", source), c.hidden, width,
+    Linear(fmt::format("{}.down", name), fmt::format("{}{}", start, names.down), c.hidden, width,
            Cut::kColumns, "", bias);
   }
 
@@ -148,6 +183,11 @@ Result<Widths> CheckWidths(const ModelConfig& c) {
   if (c.family == Family::kUnknown) {
     return Error{fmt::format("the planner does not know the architecture '{}'", c.architecture),
                  ErrorKind::kUnsupported};
+  }
+  if (c.container == Container::kGguf && (c.is_mla() || c.experts > 0)) {
+    return Error{
+        fmt::format("the planner does not know how a GGUF file stores '{}'", c.architecture),
+        ErrorKind::kUnsupported};
   }
   if (Status keys = CheckKeys(KeysOf(c)); !keys) return keys.error();
   if (!c.is_mla() && c.heads % c.kv_heads != 0) {
@@ -195,8 +235,8 @@ Status CheckSelection(const ModelConfig& config, const Selection& selection) {
 
 Spec EmbedSpec(const ModelConfig& config) {
   return {"embed.weight",
-          config.prefix + "embed_tokens.weight",
-          Storage::kDense,
+          NamesOf(config).embed,
+          Storage::kTable,
           config.vocab,
           config.hidden,
           Cut::kVocab,
@@ -207,33 +247,35 @@ Spec EmbedSpec(const ModelConfig& config) {
 
 std::vector<Spec> LayerSpecs(const ModelConfig& config, const Widths& widths, int64_t layer,
                              const Selection& selection) {
-  LayerSpecMaker maker{config, widths, fmt::format("L{}.", layer),
-                       fmt::format("{}layers.{}.", config.prefix, layer)};
+  const LayerNames& names = config.container == Container::kGguf ? kGguf : kHuggingFace;
+  LayerSpecMaker maker{config, widths, names, fmt::format("L{}.", layer),
+                       fmt::format("{}{}.", NamesOf(config).layers, layer)};
   if (selection.attention) {
-    maker.Norm("input_norm", "input_layernorm", config.hidden);
+    maker.Norm("input_norm", names.input_norm, config.hidden);
     config.is_mla() ? maker.Mla() : maker.Gqa();
   }
   if (selection.mlp) {
-    maker.Norm("post_norm", "post_attention_layernorm", config.hidden);
+    maker.Norm("post_norm", names.post_norm, config.hidden);
     if (config.is_moe(layer)) {
       maker.Moe(selection);
     } else {
-      maker.GatedMlp("mlp", "mlp", config.intermediate, config.mlp_bias);
+      maker.GatedMlp("mlp", names.mlp, config.intermediate, config.mlp_bias);
     }
   }
   return std::move(maker.specs);
 }
 
 std::vector<Spec> HeadSpecs(const ModelConfig& config) {
-  const std::string head = config.tied ? config.prefix + "embed_tokens.weight" : config.lm_head;
+  const ModelNames names = NamesOf(config);
+  const std::string head = config.tied ? names.embed : config.lm_head;
   constexpr std::string_view kSuffix = ".weight";
-  // The embedding is dense; an output matrix of its own may be quantised as any other linear.
+  // An output matrix of its own may be quantised as any other linear; the embedding only in blocks.
   const bool linear = !config.tied && head.size() > kSuffix.size() && head.ends_with(kSuffix);
-  return {{"final_norm.weight", config.prefix + "norm.weight", Storage::kVector, config.hidden, 1,
-           Cut::kWhole, "", false, false},
+  return {{"final_norm.weight", names.norm, Storage::kVector, config.hidden, 1, Cut::kWhole, "",
+           false, false},
           {linear ? "logits" : "logits.weight",
            linear ? head.substr(0, head.size() - kSuffix.size()) : head,
-           linear ? Storage::kLinear : Storage::kDense, config.vocab, config.hidden, Cut::kVocab,
+           linear ? Storage::kLinear : Storage::kTable, config.vocab, config.hidden, Cut::kVocab,
            "", false, false}};
 }
 

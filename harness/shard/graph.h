@@ -26,6 +26,7 @@ enum class Cut {
 enum class Storage {
   kVector,  // [n], dense, `source` is the tensor's name
   kDense,   // [n, k], dense, `source` is the tensor's name
+  kTable,   // [n, k], dense or in blocks, `source` is the tensor's name: the embedding
   kLinear,  // [n, k] by any method, `source` is the module's name
 };
 
@@ -47,7 +48,7 @@ struct Widths {
   int64_t shared = 0;                   // rows of the shared experts' gate
 };
 // Errors: bad input (names the key, its value and what is allowed); an architecture that the
-// planner does not know is unsupported.
+// planner does not know, in this container, is unsupported.
 Result<Widths> CheckWidths(const ModelConfig& config);
 Status CheckSelection(const ModelConfig& config, const Selection& selection);
 

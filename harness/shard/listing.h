@@ -26,6 +26,15 @@ Status ResolveSpec(const Spec& spec, const QuantConfig& quant, const TensorSourc
 Status ResolvePacked(const Spec& spec, const QuantConfig& quant, const TensorSource& source,
                      bool headers_only, std::vector<Listed>* out);
 
+// A matrix in GGUF's blocks: one component, whose columns are blocks. blocks.cc.
+Status ResolveBlocks(const std::string& name, const TensorView& tensor, const Spec& spec,
+                     std::vector<Listed>* out);
+
+// DeepSeek-V4's MXFP4: `weight`, I8 with two E2M1 codes, and `scale`, E8M0 by groups of 32.
+// blocks.cc.
+Status ResolveMxfp4(const Spec& spec, const TensorView& weight, const TensorView& scale,
+                    bool headers_only, std::vector<Listed>* out);
+
 // "model.x.weight (model.safetensors)": a tensor as messages name it.
 std::string Where(const TensorView& tensor);
 // A tensor that the config implies. Error: it is missing, which names `implied_by`.

@@ -61,23 +61,23 @@ struct ComponentPlan {
   // Counts once although every rank has it (bias of a row-parallel layer): which rank adds it.
   std::optional<int> owner;
 
-  // "n[tp] g32 u4x8", "k[tp] g32 u4x8", "n[attn_tp]/2" (two replicas), "n[tp] pad 123", "whole",
-  // "whole, added by rank 0". Attention's parameters say attn_tp at any degree.
+  // "n[tp] g32 u4x8", "k[tp] g32 u4x8", "k[tp] g32 q4_1", "n[attn_tp]/2" (two replicas), "n[tp] pad
+  // 123", "whole", "whole, added by rank 0". Attention's parameters say attn_tp at any degree.
   std::string Print() const;
 };
 
 struct Refusal {
   std::string tensor;        // name in the checkpoint, or the config key for head counts
   std::string axis;          // "k", "n", "heads", "kv_heads", "vocab", "attn_tp"
-  std::string unit;          // "element", "word", "group", "head", "rank" (axis attn_tp)
+  std::string unit;          // "element", "word", "group", "block", "head", "rank" (attn_tp)
   int64_t extent = 0;        // of the axis in that unit
   int64_t parts = 0;         // the degree that does not divide it
   int largest_legal_tp = 0;  // for the whole model with the same attn_tp rule, at most 64; 0: none
   std::vector<int> legal_degrees;  // of that rule, ascending, up to 64
-  int64_t elements = 0;      // the axis in logical elements, where the unit is another one
-  std::string degree;        // which degree `parts` is: "tp" or "attn_tp"
-  int attn_tp = 0;           // as asked for; 0: = tp
-  std::string cuts;          // where `tensor` is a config key: the first tensor that it would cut
+  int64_t elements = 0;            // the axis in logical elements, where the unit is another one
+  std::string degree;              // which degree `parts` is: "tp" or "attn_tp"
+  int attn_tp = 0;                 // as asked for; 0: = tp
+  std::string cuts;  // where `tensor` is a config key: the first tensor that it would cut
   std::string Message() const;  // one line with all of this
 };
 

@@ -106,11 +106,14 @@ std::optional<Refusal> FirstRefusal(const ModelConfig& config, const std::vector
   return std::nullopt;
 }
 
-int LargestLegalTp(const ModelConfig& config, const std::vector<Listed>& listed, int attn_tp) {
-  for (int tp = kLargestTried; tp > 0; --tp) {
-    if (!FirstRefusal(config, listed, {tp, attn_tp})) return tp;
+// Ascending.
+std::vector<int> LegalDegrees(const ModelConfig& config, const std::vector<Listed>& listed,
+                              int attn_tp) {
+  std::vector<int> legal;
+  for (int tp = 1; tp <= kLargestTried; ++tp) {
+    if (!FirstRefusal(config, listed, {tp, attn_tp})) legal.push_back(tp);
   }
-  return 0;
+  return legal;
 }
 
 // Part `index` of the padded vocabulary: real rows, then padding.
@@ -188,8 +191,9 @@ Result<PlanResult> PlanModel(const ModelConfig& config, const TensorSource& sour
     everything.headers_only = true;
     const auto whole = ListAll(config, source, everything);
     result.refusal->attn_tp = degrees.attn_tp;
-    result.refusal->largest_legal_tp =
-        LargestLegalTp(config, whole ? *whole : *listed, degrees.attn_tp);
+    result.refusal->legal_degrees = LegalDegrees(config, whole ? *whole : *listed, degrees.attn_tp);
+    const std::vector<int>& legal = result.refusal->legal_degrees;
+    result.refusal->largest_legal_tp = legal.empty() ? 0 : legal.back();
     return result;
   }
   ModelPlan& plan = result.plan.emplace();

@@ -1,15 +1,25 @@
 // Plans and refusals as people read them.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "harness/shard/plan.h"
+#include "harness/units/dtype.h"
 
 namespace assay::shard {
 namespace {
 
-// "g32 u4x8": group and packing, where there are any.
+// "q4_1": methods' names are in small letters.
+std::string Lower(std::string_view text) {
+  std::string lower(text);
+  for (char& c : lower) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  return lower;
+}
+
+// "g32 u4x8": group and packing, where there are any; "g32 q4_1" where a block holds both.
 std::string StorageSuffix(const Component& c) {
   std::string text;
   if (c.group.count() > 0) text += fmt::format(" g{}", c.group.count());
+  if (IsBlock(c.dtype)) return text + " " + Lower(NameOf(c.dtype));
   if (const int64_t per_word = c.packing.elements.count(); per_word > 1) {
     text += fmt::format(" u{}x{}", c.packing.bytes.count() * 8 / per_word, per_word);
   }
@@ -53,8 +63,11 @@ std::string Refusal::Message() const {
   std::string text = fmt::format("{}: axis {} has {}{}, which {} {} {}", where, axis,
                                  Plural(extent, unit), in_elements, verb, degree, parts);
   const std::string rule = attn_tp == 0 ? "" : fmt::format(" with attn_tp {}", attn_tp);
-  text += largest_legal_tp > 0 ? fmt::format("; largest legal TP{} is {}", rule, largest_legal_tp)
-                               : fmt::format("; no TP up to 64 is legal{}", rule);
+  if (largest_legal_tp == 0) return text + fmt::format("; no TP up to 64 is legal{}", rule);
+  text += fmt::format("; largest legal TP{} is {}", rule, largest_legal_tp);
+  if (!legal_degrees.empty()) {
+    text += fmt::format(" (legal degrees: {})", fmt::join(legal_degrees, ", "));
+  }
   return text;
 }
 
