@@ -59,7 +59,7 @@ Result<Slice> WeightStore::SliceAt(const Component& component, const Where& wher
   if (component.suffix == "bias") {
     const auto bias = Bias(parameter);
     if (!bias) return bias.error();
-    part = {"bias", *bias, "element", 1};
+    part = {"bias", "bias", *bias, "element", 1};
   } else {
     const auto decoder = OpenHeaders(parameter);
     if (!decoder) return decoder.error();

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <limits>
 
 #include "reference/model.h"
 #include "reference/sharding.h"
@@ -12,8 +11,11 @@ namespace {
 
 Status CheckContract(const Contract& contract) {
   if (contract.act == "a16" || contract.act == "a32") return Ok();
+  if (contract.QuantiserOf(contract.act).has_value()) return Ok();
   return Error{
-      fmt::format("activations \"{}\" are not known to the oracle (a16, a32 are)", contract.act),
+      fmt::format("activations \"{}\" are not known to the oracle (a16, a32, a8row, a8g32, "
+                  "a8g128 are)",
+                  contract.act),
       ErrorKind::kUnsupported};
 }
 
@@ -122,45 +124,6 @@ Result<Evaluation> Evaluator::Embed(const Node& node) const {
   return e;
 }
 
-Result<Evaluation> Evaluator::Linear(const Node& node, std::span<const Input> inputs) const {
-  const Parameter& parameter = ParameterOf(node);
-  auto weight = model_.weights->Rows(parameter, where_, contract_, shard_);
-  if (!weight) return weight.error();
-  std::vector<double> bias;
-  // A row-parallel bias counts once, on rank 0.
-  const bool biased = parameter.has_bias && (!node.cuts_contraction || where_.rank <= 0);
-  if (biased) {
-    auto values = model_.weights->Vector(parameter, "bias", where_, shard_);
-    if (!values) return values.error();
-    bias = std::move(*values);
-  }
-  Input x = inputs[0];
-  Tensor flushed, gathered, gathered_error;
-  if (contract_.daz) {
-    flushed = *x.value;
-    for (double& value : flushed.data) {
-      if (std::fabs(value) < double{std::numeric_limits<float>::min()}) value = 0;
-    }
-    x.value = &flushed;
-  }
-  if (inputs.size() > 1) {  // an expert's gate or up: its tokens only
-    const std::vector<int64_t> rows = ops::RoutedRows(*inputs[1].value, node.expert);
-    const auto gather = [&](const Tensor& from) {
-      Tensor to = ops::Zeros({static_cast<int64_t>(rows.size()), from.columns()});
-      for (size_t i = 0; i < rows.size(); ++i) {
-        const auto at = from.data.begin() + rows[i] * from.columns();
-        std::copy(at, at + from.columns(),
-                  to.data.begin() + static_cast<int64_t>(i) * from.columns());
-      }
-      return to;
-    };
-    gathered = gather(*x.value);
-    if (x.error != nullptr) gathered_error = gather(*x.error);
-    x = {&gathered, x.error != nullptr ? &gathered_error : nullptr};
-  }
-  return ops::Linear(x, &*weight, biased ? &bias : nullptr, bounds_);
-}
-
 Result<Evaluation> Evaluator::Norm(const Node& node, const Input& x) const {
   const auto weight = model_.weights->Vector(ParameterOf(node), "weight", where_, shard_);
   if (!weight) return weight.error();
@@ -172,7 +135,7 @@ Result<Evaluation> Evaluator::Norm(const Node& node, const Input& x) const {
 Result<Evaluation> Evaluator::Rope(const Node& node, const Input& x) const {
   const ModelConfig& c = model_.config;
   ops::RopeLayout layout;
-  layout.interleaved = c.is_mla() && c.rope_interleave;
+  layout.interleaved = c.rope_interleave;
   layout.block = c.is_mla() ? c.qk_nope + c.qk_rope : c.head_dim;
   Input in = x;
   Tensor tail, tail_error;
@@ -280,6 +243,17 @@ Result<Evaluation> Evaluator::Router(const Node& node, std::span<const Input> in
   return ops::RouterIds(inputs[0], *bias, RoutingOf(), bounds_);
 }
 
+Result<Evaluation> Evaluator::Reduce(std::span<const Input> inputs) const {
+  Evaluation e = ops::Sum(inputs, bounds_);
+  if (!contract_.reduce_exact) return e;
+  std::vector<const Tensor*> parts;
+  for (const Input& input : inputs) parts.push_back(input.value);
+  auto modelled = ModelReduce(parts, "all_reduce", contract_.reduce_order, contract_.reduce_wire);
+  if (!modelled) return modelled.error();
+  e.modelled = std::move((*modelled)[0]);
+  return e;
+}
+
 Result<Evaluation> Evaluator::Evaluate(const Node& node, std::span<const Input> inputs) const {
   if (const Status status = CheckContract(contract_); !status) return status.error();
   if (const Status status = CheckWhere(where_); !status) return status.error();
@@ -301,7 +275,7 @@ Result<Evaluation> Evaluator::Evaluate(const Node& node, std::span<const Input> 
     case Op::kContext:
       return Attention(node, inputs);
     case Op::kActivation:
-      return ops::Activation(inputs[0], inputs[1], bounds_);
+      return ops::Activation(inputs[0], inputs[1], model_.config.act_limit, bounds_);
     case Op::kRouterScores:
     case Op::kRouterIds:
     case Op::kRouterWeights:
@@ -310,7 +284,7 @@ Result<Evaluation> Evaluator::Evaluate(const Node& node, std::span<const Input> 
       return ops::Combine(*inputs[0].value, inputs[1], inputs.subspan(2), model_.config.hidden,
                           bounds_);
     case Op::kReduce:
-      return ops::Sum(inputs, bounds_);
+      return Reduce(inputs);
     case Op::kAdd:
       break;
   }

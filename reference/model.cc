@@ -13,7 +13,7 @@ constexpr std::string_view kEmbedding = "embed_tokens.weight";
 
 // A config that did not come from a Checkpoint has no prefix yet: where the embedding lies says it.
 void FindPrefix(const TensorSource& source, ModelConfig* config) {
-  if (!config->prefix.empty()) return;
+  if (!config->prefix.empty() || config->container == Container::kGguf) return;
   for (const std::string& name : source.Names()) {
     if (name.ends_with(kEmbedding)) {
       config->prefix = name.substr(0, name.size() - kEmbedding.size());

@@ -77,36 +77,46 @@ struct Step {
   int64_t first_position = 0;
 };
 
-// An input, and optionally a bound on how far it is from what it stands for; its effect on the
-// output is carried to first order (for engines that do not give every inner tap).
+// 8-bit activations that somebody shows: of the rows that the op computes (an expert's: the tokens
+// routed to it, not all of the step's).
 struct Codes {
   const Tensor* codes = nullptr;   // [rows, k], integers
   const Tensor* scales = nullptr;  // [rows, k/group]
   int64_t group = 0;               // 0: one scale a row
 };
+// An input, and optionally a bound on how far it is from what it stands for; its effect on the
+// output is carried to first order (for engines that do not give every inner tap).
 struct Input {
   const Tensor* value = nullptr;  // nullptr: an expert that no token was routed to
   const Tensor* error = nullptr;
   // Linear ops on quantised weights: the product is evaluated on these 8-bit activations, code
-  // times scale exactly, instead of `value`. Without them, under a contract whose `act` quantises,
-  // the oracle quantises `value` itself; codes near a tie enter as an error of the input.
+  // times scale exactly, instead of `value` (which must be there all the same). Without them, under
+  // a contract whose `act` quantises, the oracle quantises `value` itself; codes near a tie enter
+  // as an error of the input.
   const Codes* codes = nullptr;
 };
 
-// 8-bit activations as a contract's quantiser makes them from x [rows, k], in fp32's arithmetic.
+// 8-bit activations as a contract's quantiser makes them from x [rows, k], in fp32's arithmetic:
+// x is taken as fp32. A group with an infinity or NaN has the scale NaN and codes 0.
 struct QuantisedActivation {
   Tensor codes, scales;
-  // How far x / s lies from the nearest k + ½, in units of the last place (fp32) of x / s: within 2
-  // the code may be the neighbour's. +inf where s is 0.
+  // How far x / s, as the quantiser's rule evaluates it, lies from the nearest k + ½, in units of
+  // the last place (fp32) of x / s: within 2 the code may be the neighbour's. +inf where s is 0 or
+  // no number, and beyond the last tie (±126.5), where there is no other code.
   Tensor tie_ulps;
   int64_t group = 0;
 };
-// Error kBadInput: k is no multiple of the group.
-Result<QuantisedActivation> Quantise(const Tensor& x, const ActQuantiser& quantiser);
+// `scales` [rows, k/group]: make the codes with these (an engine's own) instead of amax / 127;
+// CodeRule::kTimesInverse does not look at them but for 0 and NaN.
+// Error kBadInput: k is no multiple of the group, or the scales' shape is another.
+Result<QuantisedActivation> Quantise(const Tensor& x, const ActQuantiser& quantiser,
+                                     const Tensor* scales = nullptr);
 
 // The sum over ranks exactly as contract.md defines order and wire: fp32 additions, wire roundings;
-// the output's own rounding is not included. parts: one a rank, equal shapes.
-// kind "all_reduce": one tensor; "reduce_scatter": one chunk a rank, [count of the chunk].
+// the output's own rounding is not included. parts: one a rank, equal shapes, taken as fp32.
+// kind "all_reduce": one tensor of that shape; "reduce_scatter": one chunk a rank, [count of the
+// chunk]. One rank: its values as they are. Error kUnsupported: a kind, order or wire (F64, F32,
+// F16, BF16 are) that is not modelled; kBadInput: no parts, or shapes that differ.
 Result<std::vector<Tensor>> ModelReduce(std::span<const Tensor* const> parts, std::string_view kind,
                                         std::string_view order, DType wire);
 
@@ -127,7 +137,8 @@ struct Evaluation {
   // kReduce under a contract that declares order and wire (reduce_exact): what they give, before
   // the output's rounding; empty otherwise. `value` is the exact sum all the same.
   Tensor modelled;
-  // Linear ops: 1 where every fp32 partial sum is exact in any order (numerics.md §1.1).
+  // Linear ops: 1 where every fp32 partial sum is exact in any order (numerics.md §1.1). Stored
+  // minima are terms too, here and in magnitude: Σ|x|·(|d·q| + |m|).
   std::vector<uint8_t> exact;
   // kRouterIds: [T, 1] the gap in the deciding score between the last choice taken and the first
   // not taken, the smaller of groups and experts.
@@ -138,7 +149,7 @@ struct Evaluation {
 // tensor of one dimension (a norm's weight, a bias) has one column and a row per value.
 struct Slice {
   DType dtype = DType::kBF16;
-  std::string unit;  // of a column: "element", "word", "group"
+  std::string unit;  // of a column: "element", "word", "group", "block"
   int64_t elements_per_column = 1;
   std::vector<int64_t> rows;     // global row of each local row; -1: padding
   std::vector<int64_t> columns;  // global column of each local one, stored values
@@ -164,7 +175,8 @@ struct RunRequest {
   // named kv_b are computed all the same where they are wanted.)
   bool mla_absorbed = false;
   // Called with each op's evaluation (magnitudes included; not for the absorbed form) before its
-  // output is rounded; it may change the value: noise floors, amplification of roundings.
+  // output is rounded; it may change the value: noise floors, amplification of roundings. With
+  // `parallel` a row-parallel op comes once for each rank, from rank 0 on.
   std::function<void(const Node&, int step, Evaluation* evaluation)> observe;
   // false: observe() gets values alone, without magnitudes, which cost as much again.
   bool observe_bounds = true;

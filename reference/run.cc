@@ -5,55 +5,10 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <set>
 
-#include "reference/model.h"
+#include "reference/chain.h"
 
 namespace assay::reference {
-namespace {
-
-class Chain {
- public:
-  Chain(const Model& model, const RunRequest& request, const Contract& contract)
-      : model_(model),
-        request_(request),
-        contract_(contract),
-        absorbed_(request.mla_absorbed && model.config.is_mla()) {}
-
-  Result<Trace> Run();
-
- private:
-  Status CheckRequest();
-  Status Plan();
-  // Taps that a node reads in this run: the absorbed form reads the latent instead of kv_b.
-  std::vector<std::string> Reads(const Node& node) const;
-  bool InRange(const Node& node) const;
-  Status RunStep(size_t index, std::map<std::string, Tensor>* values);
-  Result<bool> Take(const Node& node, std::map<std::string, Tensor>* values);
-  Status Compute(const Node& node, size_t index, std::map<std::string, Tensor>* values);
-  Result<Tensor> Absorbed(const Node& node, const Evaluator& evaluator,
-                          std::map<std::string, Tensor>* values);
-  Result<const Tensor*> Lookup(const Node& node, const std::string& tap,
-                               std::map<std::string, Tensor>* values);
-  void Round(const Node& node, Tensor* value) const;
-  void Remember(const std::string& tap, const Tensor& value);
-  bool Wanted(const std::string& tap) const {
-    return request_.wanted.empty() || wanted_.contains(tap);
-  }
-
-  const Model& model_;
-  const RunRequest& request_;
-  const Contract& contract_;
-  const bool absorbed_;
-  std::map<std::string, Tensor> given_;    // whole run's rows
-  std::set<std::string> wanted_, cached_;  // cached: taps whose earlier rows are needed
-  std::vector<const Node*> plan_;
-  std::map<std::string, Tensor> cache_;
-  const Step* step_ = nullptr;
-  int64_t done_ = 0;  // tokens of earlier steps
-  int64_t total_ = 0;
-};
-
 std::vector<std::string> Chain::Reads(const Node& node) const {
   if (!absorbed_ || (node.op != Op::kScores && node.op != Op::kContext)) return node.inputs;
   const std::string latent = fmt::format("L{}.attn.kv_a_norm", node.layer);
@@ -89,12 +44,20 @@ Status Chain::CheckRequest() {
     const int64_t first = request_.first_layer;
     given_[first == 0 ? "embed" : fmt::format("L{}.residual_mlp", first - 1)] = *request_.input;
   }
+  return CheckGiven();
+}
+
+Status Chain::CheckGiven() const {
   for (const auto& [tap, value] : given_) {
     const Node* node = model_.FindNode(tap);
     if (node == nullptr)
       return Error{fmt::format("given tap \"{}\" is not one of this model", tap)};
     if (node->op == Op::kScores || (node->expert >= 0 && request_.steps.size() > 1)) {
       return Error{fmt::format("{} cannot be given: its shape depends on the step", tap),
+                   ErrorKind::kUnsupported};
+    }
+    if (request_.parallel && node->spread == Spread::kPartial) {
+      return Error{fmt::format("{} cannot be given: it is a sum of what each rank has", tap),
                    ErrorKind::kUnsupported};
     }
     const int64_t columns = model_.FactsOf(*node).columns.extent;
@@ -138,7 +101,7 @@ Status Chain::Plan() {
 }
 
 // A given tap: this step's rows of it. False: not given.
-Result<bool> Chain::Take(const Node& node, std::map<std::string, Tensor>* values) {
+Result<bool> Chain::Take(const Node& node, Values* values) {
   const auto found = given_.find(node.tap);
   if (found == given_.end()) return false;
   const Tensor& whole = found->second;
@@ -180,8 +143,7 @@ void Chain::Round(const Node& node, Tensor* value) const {
 }
 
 // nullptr: an expert's tap that no token was routed to.
-Result<const Tensor*> Chain::Lookup(const Node& node, const std::string& tap,
-                                    std::map<std::string, Tensor>* values) {
+Result<const Tensor*> Chain::Lookup(const Node& node, const std::string& tap, Values* values) {
   const bool attention = node.op == Op::kScores || node.op == Op::kContext;
   if (attention && tap != node.inputs[0]) {
     const Tensor& all = cache_[tap];
@@ -201,8 +163,7 @@ Result<const Tensor*> Chain::Lookup(const Node& node, const std::string& tap,
   return Error{fmt::format("{} needs {}, which is neither given nor computed", node.tap, tap)};
 }
 
-Result<Tensor> Chain::Absorbed(const Node& node, const Evaluator& evaluator,
-                               std::map<std::string, Tensor>* values) {
+Result<Tensor> Chain::Absorbed(const Node& node, const Evaluator& evaluator, Values* values) {
   std::vector<const Tensor*> inputs;
   for (const std::string& tap : Reads(node)) {
     const auto input = Lookup(node, tap, values);
@@ -213,10 +174,23 @@ Result<Tensor> Chain::Absorbed(const Node& node, const Evaluator& evaluator,
                                 : evaluator.AbsorbedContext(node, *inputs[0], *inputs[1]);
 }
 
-Status Chain::Compute(const Node& node, size_t index, std::map<std::string, Tensor>* values) {
-  const bool bounds = static_cast<bool>(request_.observe);
+bool Chain::Idle(const Node& node, const std::vector<Input>& inputs) const {
+  if (node.expert < 0) return false;
+  // Gate and up see the choice; what follows sees whether they ran.
+  return inputs.size() > 1 && node.op == Op::kLinear
+             ? ops::RoutedRows(*inputs[1].value, node.expert).empty()
+             : inputs[0].value == nullptr;
+}
+
+Tensor Chain::Finish(const Node& node, size_t index, Evaluation* e) {
+  if (request_.observe) request_.observe(node, static_cast<int>(index), e);
+  Round(node, &e->value);
+  return std::move(e->value);
+}
+
+Status Chain::Compute(const Node& node, size_t index, Values* values) {
   const Where whole;
-  const Evaluator evaluator(model_, whole, *step_, contract_, nullptr, bounds, true);
+  const Evaluator evaluator(model_, whole, *step_, contract_, nullptr, bounds_, true);
   Evaluation e;
   if (absorbed_ && (node.op == Op::kScores || node.op == Op::kContext)) {
     auto value = Absorbed(node, evaluator, values);
@@ -230,26 +204,20 @@ Status Chain::Compute(const Node& node, size_t index, std::map<std::string, Tens
       if (!input) return input.error();
       inputs.push_back({*input, nullptr});
     }
-    if (node.expert >= 0) {
-      // Gate and up see the choice; what follows sees whether they ran.
-      const bool idle = inputs.size() > 1 && node.op == Op::kLinear
-                            ? ops::RoutedRows(*inputs[1].value, node.expert).empty()
-                            : inputs[0].value == nullptr;
-      if (idle) return Ok();
-    }
+    if (Idle(node, inputs)) return Ok();
     auto evaluation = evaluator.Evaluate(node, inputs);
     if (!evaluation) return evaluation.error();
     e = std::move(*evaluation);
   }
-  if (request_.observe) request_.observe(node, static_cast<int>(index), &e);
-  Round(node, &e.value);
-  Remember(node.tap, e.value);
-  (*values)[node.tap] = std::move(e.value);
+  Tensor value = Finish(node, index, &e);
+  Remember(node.tap, value);
+  (*values)[node.tap] = std::move(value);
   return Ok();
 }
 
-Status Chain::RunStep(size_t index, std::map<std::string, Tensor>* values) {
+Status Chain::RunStep(size_t index, Values* values) {
   int64_t layer = -1;
+  parts_.clear();
   for (const Node* node : plan_) {
     if (node->layer > layer && layer >= 0) {
       // Only the residual stream goes on; what nobody wants is let go.
@@ -258,12 +226,17 @@ Status Chain::RunStep(size_t index, std::map<std::string, Tensor>* values) {
         return !Wanted(entry.first) && of->layer >= 0 && of->layer < node->layer &&
                of->path != "residual_mlp";
       });
+      parts_.clear();
     }
     layer = node->layer;
     const auto taken = Take(*node, values);
     if (!taken) return taken.error();
     if (*taken) continue;
-    if (const Status status = Compute(*node, index, values); !status) return status;
+    const Status status = node->op == Op::kReduce && parts_.contains(node->inputs[0])
+                              ? ComputeReduce(*node, index, values)
+                          : ByRanks(*node) ? ComputeParts(*node, index, values)
+                                           : Compute(*node, index, values);
+    if (!status) return status;
   }
   std::erase_if(*values, [&](const auto& entry) { return !Wanted(entry.first); });
   return Ok();
@@ -275,15 +248,13 @@ Result<Trace> Chain::Run() {
   Trace trace;
   for (size_t i = 0; i < request_.steps.size(); ++i) {
     step_ = &request_.steps[i];
-    std::map<std::string, Tensor> values;
+    Values values;
     if (const Status status = RunStep(i, &values); !status) return status.error();
     done_ += static_cast<int64_t>(step_->tokens.size());
     trace.push_back(std::move(values));
   }
   return trace;
 }
-
-}  // namespace
 
 Result<Trace> RunChain(const Model& model, const RunRequest& request, const Contract& contract) {
   return Chain(model, request, contract).Run();

@@ -6,15 +6,16 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <map>
 
 #include "reference/sharding.h"
 
 namespace assay::reference {
 namespace {
 
-// Decoded matrices that are kept: each at most 16 MiB, together at most 512 MiB.
+// Decoded matrices that are kept: each at most 16 MiB, together at most 256 MiB.
 constexpr int64_t kLargestKept = int64_t{2} << 20;
-constexpr int64_t kKeptTogether = int64_t{64} << 20;
+constexpr int64_t kKeptTogether = int64_t{32} << 20;
 
 class SourceFinder : public PartFinder {
  public:
@@ -45,14 +46,10 @@ class HeaderFinder : public SourceFinder {
 class ShardFinder : public PartFinder {
  public:
   std::string name;
-  bool packed = false;
-  const TensorView* weight = nullptr;
-  const TensorView* scale = nullptr;
+  std::map<std::string, const TensorView*, std::less<>> views;  // by the checkpoint's suffix
   const TensorView* Find(std::string_view suffix) const override {
-    if (suffix == "weight") return packed ? nullptr : weight;
-    if (suffix == "weight_packed") return packed ? weight : nullptr;
-    if (suffix == "weight_scale") return scale;
-    return nullptr;
+    const auto found = views.find(suffix);
+    return found == views.end() ? nullptr : found->second;
   }
   std::string Name() const override { return name; }
 };
@@ -70,35 +67,51 @@ double FlushSubnormal(double value) {
 
 }  // namespace
 
-const double* WeightRows::Row(int64_t local) {
-  if (whole_ && decoded_ != nullptr) return decoded_->data() + local * columns_;
-  const int64_t global = whole_ ? local : row_list_[static_cast<size_t>(local)];
-  row_.resize(static_cast<size_t>(columns_));
-  if (global < 0) {
-    std::fill(row_.begin(), row_.end(), 0.0);
-    return row_.data();
-  }
-  const double* from;
-  if (decoded_ != nullptr) {
-    from = decoded_->data() + global * decoder_->columns();
-  } else {
-    full_row_.resize(static_cast<size_t>(decoder_->columns()));
-    decoder_->Row(global, full_row_.data());
-    from = full_row_.data();
-  }
+void WeightRows::Cut(const double* whole, std::vector<double>* row) const {
+  row->resize(static_cast<size_t>(columns_));
   if (whole_ || contiguous_) {
     const int64_t first = whole_ || column_list_.empty() ? 0 : column_list_.front();
-    std::copy(from + first, from + first + columns_, row_.begin());
+    std::copy(whole + first, whole + first + columns_, row->begin());
   } else {
-    for (size_t k = 0; k < row_.size(); ++k) row_[k] = from[column_list_[k]];
+    for (size_t k = 0; k < row->size(); ++k) (*row)[k] = whole[column_list_[k]];
+  }
+}
+
+const double* WeightRows::Row(int64_t local, Scratch* scratch) const {
+  if (whole_ && decoded_ != nullptr) return decoded_->data() + local * columns_;
+  const int64_t global = whole_ ? local : row_list_[static_cast<size_t>(local)];
+  std::vector<double>& row = scratch->row;
+  if (global < 0) {
+    row.assign(static_cast<size_t>(columns_), 0.0);
+    return row.data();
+  }
+  if (decoded_ != nullptr) {
+    Cut(decoded_->data() + global * decoder_->columns(), &row);
+  } else if (whole_) {
+    row.resize(static_cast<size_t>(columns_));
+    decoder_->Row(global, row.data());
+  } else {
+    scratch->whole.resize(static_cast<size_t>(decoder_->columns()));
+    decoder_->Row(global, scratch->whole.data());
+    Cut(scratch->whole.data(), &row);
   }
   if (decoder_->quantised() && dequant_ != DType::kF64) {
-    for (double& value : row_) value = RoundTo(value, dequant_);
+    for (double& value : row) value = RoundTo(value, dequant_);
   }
   if (daz_) {
-    for (double& value : row_) value = FlushSubnormal(value);
+    for (double& value : row) value = FlushSubnormal(value);
   }
-  return row_.data();
+  return row.data();
+}
+
+const double* WeightRows::Minima(int64_t local, Scratch* scratch) const {
+  if (dequant_ != DType::kF64) return nullptr;
+  const int64_t global = whole_ ? local : row_list_[static_cast<size_t>(local)];
+  if (global < 0) return nullptr;
+  scratch->whole.resize(static_cast<size_t>(decoder_->columns()));
+  if (!decoder_->Minima(global, scratch->whole.data())) return nullptr;
+  Cut(scratch->whole.data(), &scratch->minima);
+  return scratch->minima.data();
 }
 
 Result<std::shared_ptr<const Decoder>> WeightStore::Open(const Parameter& parameter) const {
@@ -222,6 +235,7 @@ Result<WeightRows> WeightStore::Rows(const Parameter& parameter, const Where& wh
                          rows.column_list_.end();
     }
   }
+  if (const Status values = rows.decoder_->CheckValues(); !values) return values.error();
   rows.dequant_ = contract.dequant;
   rows.daz_ = contract.daz;
   return rows;
@@ -232,7 +246,6 @@ Result<WeightRows> WeightStore::ShardRows(const Parameter& parameter, const Wher
   WeightRows rows;
   ShardFinder finder;
   finder.name = parameter.name;
-  finder.packed = whole.quantised();
   int64_t local_rows = 0, local_columns = 0;
   for (const StoredPart& part : whole.parts()) {
     const std::string component = parameter.name + "." + part.suffix;
@@ -250,7 +263,7 @@ Result<WeightRows> WeightStore::ShardRows(const Parameter& parameter, const Wher
     }
     rows.views_.push_back(std::make_unique<TensorView>(*view));
     rows.views_.back()->shape = shape;
-    (part.suffix == "scale" ? finder.scale : finder.weight) = rows.views_.back().get();
+    finder.views[part.file_suffix] = rows.views_.back().get();
     if (part.suffix == "weight") {
       local_rows = shape[0];
       const auto columns = Indices(parameter, parameter.columns, where, "k");

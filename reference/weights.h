@@ -24,11 +24,25 @@ class WeightRows {
  public:
   int64_t rows() const { return rows_; }
   int64_t columns() const { return columns_; }
-  // Valid until the next call. Padding rows are zeros.
-  const double* Row(int64_t local);
+  // Whether values are codes times scales: 8-bit activations are used with these only.
+  bool quantised() const { return decoder_->quantised(); }
+
+  // Memory of one reader; threads have one each.
+  struct Scratch {
+    std::vector<double> whole, row, minima;
+  };
+  // Valid until the scratch is used again. Padding rows are zeros.
+  const double* Row(int64_t local, Scratch* scratch) const;
+  const double* Row(int64_t local) { return Row(local, &scratch_); }
+  // The row's stored minima, terms of their own beside w − m; nullptr where the method has none or
+  // the contract adds them to the weight before the product. Valid as Row's, and beside it.
+  const double* Minima(int64_t local, Scratch* scratch) const;
 
  private:
   friend class WeightStore;
+  // The rank's columns of a whole row.
+  void Cut(const double* whole, std::vector<double>* row) const;
+
   std::shared_ptr<const Decoder> decoder_;
   std::shared_ptr<const std::vector<double>> decoded_;  // the whole matrix, if kept
   std::vector<std::unique_ptr<TensorView>> views_;      // of a foreign shard
@@ -38,7 +52,7 @@ class WeightRows {
   int64_t rows_ = 0, columns_ = 0;
   DType dequant_ = DType::kF64;
   bool daz_ = false;
-  std::vector<double> full_row_, row_;
+  Scratch scratch_;
 };
 
 class WeightStore {

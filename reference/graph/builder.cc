@@ -1,5 +1,6 @@
 #include "reference/graph/builder.h"
 
+#include <string_view>
 #include <utility>
 
 namespace assay::reference {
@@ -13,6 +14,36 @@ std::string WithoutExpert(const std::string& path, int64_t expert) {
   const size_t at = out.find(part);
   if (at != std::string::npos) out.replace(at, part.size(), ".");
   return out;
+}
+
+// llama.cpp's names of dense models' modules.
+struct ModuleRow {
+  std::string_view hugging_face, gguf;
+};
+constexpr ModuleRow kModules[] = {
+    {"embed_tokens", "token_embd"},
+    {"norm", "output_norm"},
+    {"lm_head", "output"},
+    {"input_layernorm", "attn_norm"},
+    {"self_attn.q_proj", "attn_q"},
+    {"self_attn.k_proj", "attn_k"},
+    {"self_attn.v_proj", "attn_v"},
+    {"self_attn.o_proj", "attn_output"},
+    {"self_attn.q_norm", "attn_q_norm"},
+    {"self_attn.k_norm", "attn_k_norm"},
+    {"post_attention_layernorm", "ffn_norm"},
+    {"mlp.gate_proj", "ffn_gate"},
+    {"mlp.up_proj", "ffn_up"},
+    {"mlp.down_proj", "ffn_down"},
+};
+
+// BuildGraph lets only families through whose modules are all there; another name stays as it is
+// and is reported as missing.
+std::string_view GgufModule(std::string_view module) {
+  for (const ModuleRow& row : kModules) {
+    if (row.hugging_face == module) return row.gguf;
+  }
+  return module;
 }
 
 Domain DomainOf(Cut cut) {
@@ -36,6 +67,10 @@ std::string Builder::Tap(const std::string& path) const {
 }
 
 std::string Builder::Source(const std::string& module) const {
+  if (config_.container == Container::kGguf) {
+    const std::string name(GgufModule(module));
+    return layer_ < 0 ? name : "blk." + std::to_string(layer_) + "." + name;
+  }
   return layer_ < 0 ? config_.prefix + module
                     : config_.prefix + "layers." + std::to_string(layer_) + "." + module;
 }
@@ -59,7 +94,7 @@ int64_t Builder::Push(Parameter parameter) {
 std::string Builder::Embed() {
   Parameter parameter;
   parameter.name = "embed";
-  parameter.source = config_.prefix + "embed_tokens";
+  parameter.source = Source("embed_tokens");
   parameter.rows = {Cut::kVocabulary, config_.vocab, 1};
   parameter.columns = {Cut::kWhole, config_.hidden, 1};
   NodeFacts facts;
@@ -224,11 +259,11 @@ void Builder::Head(const std::string& residual) {
   Linear("logits", {norm}, "", {Cut::kVocabulary, config_.vocab, 1}, config_.hidden, false);
   // The output matrix has a name of its own, outside the decoder's prefix; tied, it is the
   // embedding's.
-  std::string name = config_.tied || config_.lm_head.empty() ? std::string() : config_.lm_head;
-  if (name.empty()) name = config_.tied ? config_.prefix + "embed_tokens.weight" : "lm_head.weight";
-  const std::string suffix = ".weight";
-  if (name.size() > suffix.size() && name.ends_with(suffix)) {
-    name.resize(name.size() - suffix.size());
+  std::string name = Source(config_.tied ? "embed_tokens" : "lm_head");
+  if (config_.container == Container::kSafetensors && !config_.tied) {
+    const std::string suffix = ".weight";
+    name = config_.lm_head.empty() ? "lm_head" : config_.lm_head;
+    if (name.ends_with(suffix)) name.resize(name.size() - suffix.size());
   }
   LastParameter().source = name;
   LastNode().op_class = "logits";

@@ -56,6 +56,7 @@ class Builder {
 
  private:
   std::string Tap(const std::string& path) const;
+  // A module's name in the checkpoint, given as Hugging Face has it within its layer.
   std::string Source(const std::string& module) const;
   std::string Push(Node node, NodeFacts facts);
   int64_t Push(Parameter parameter);

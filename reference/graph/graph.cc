@@ -6,12 +6,13 @@ namespace {
 struct FamilyRow {
   Family family;
   Result<Graph> (*build)(const ModelConfig&);
+  bool in_gguf;  // its names in GGUF files are known
 };
 constexpr FamilyRow kFamilies[] = {
-    {Family::kLlama, BuildLlama},
-    {Family::kQwen2, BuildLlama},
-    {Family::kQwen3, BuildLlama},
-    {Family::kDeepseekV3, BuildDeepseekV3},
+    {Family::kLlama, BuildLlama, true},
+    {Family::kQwen2, BuildLlama, true},
+    {Family::kQwen3, BuildLlama, true},
+    {Family::kDeepseekV3, BuildDeepseekV3, false},
 };
 
 Status CheckCommon(const ModelConfig& c) {
@@ -30,6 +31,10 @@ Status CheckCommon(const ModelConfig& c) {
                  std::to_string(c.head_dim) + " over " + std::to_string(c.kv_heads) +
                  " key/value heads do not fit each other"};
   }
+  if (!(c.act_limit > 0)) {
+    return Error{c.architecture + ": the activation's limit is " + std::to_string(c.act_limit) +
+                 ", must be positive"};
+  }
   return Ok();
 }
 
@@ -39,6 +44,10 @@ Result<Graph> BuildGraph(const ModelConfig& config) {
   for (const FamilyRow& row : kFamilies) {
     if (row.family != config.family) continue;
     if (const Status common = CheckCommon(config); !common) return common.error();
+    if (config.container == Container::kGguf && !row.in_gguf) {
+      return Error{config.architecture + " in a GGUF file is not known to the oracle",
+                   ErrorKind::kUnsupported};
+    }
     return row.build(config);
   }
   return Error{"architecture \"" + config.architecture + "\" is not known to the oracle",

@@ -22,7 +22,8 @@ class CtInt4 : public Decoder {
     columns_ = columns;
     words_ = (columns + kPerWord - 1) / kPerWord;
     groups_ = scale->shape[1];
-    parts_ = {{"weight", packed, "word", kPerWord}, {"scale", scale, "group", group, channel}};
+    parts_ = {{"weight", "weight_packed", packed, "word", kPerWord},
+              {"scale", "weight_scale", scale, "group", group, channel}};
   }
   bool quantised() const override { return true; }
   void Row(int64_t n, double* out) const override {

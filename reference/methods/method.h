@@ -17,9 +17,10 @@ namespace assay::reference {
 
 // One stored tensor of a parameter, and what a column of it stands for.
 struct StoredPart {
-  std::string suffix;  // "weight", "scale"
+  std::string suffix;       // "weight", "scale"
+  std::string file_suffix;  // as the checkpoint spells it: "weight_packed"
   const TensorView* view = nullptr;
-  std::string unit;  // "element", "word", "group"
+  std::string unit;  // "element", "word", "group", "block"
   int64_t elements_per_column = 1;
   bool whole_row = false;  // one value for the whole row, whichever columns a rank has
 };
@@ -32,6 +33,16 @@ class Decoder {
   int64_t columns() const { return columns_; }
   // Decodes row n (0 <= n < rows) into columns() doubles.
   virtual void Row(int64_t n, double* out) const = 0;
+  // Methods whose weights are d·q + m with m stored: the row's m, which a kernel adds as a term of
+  // its own; false where there is none. d·q is w − m, exactly: both lie on one grid that a double
+  // holds.
+  virtual bool Minima(int64_t n, double* out) const {
+    static_cast<void>(n), static_cast<void>(out);
+    return false;
+  }
+  // Reads whatever stored value makes the tensor unusable, a NaN scale. Error kRefused: names the
+  // tensor, row and group.
+  virtual Status CheckValues() const { return Ok(); }
   // Whether values are codes times scales: a contract may round them before the product.
   virtual bool quantised() const { return false; }
   // The tensors behind it, weight first.
@@ -71,10 +82,22 @@ Result<std::unique_ptr<Decoder>> OpenDecoder(const PartFinder& parts, const Quan
 // Decodes `count` floating values that begin at `first` of a tensor (F64, F32, F16, BF16).
 void DecodeFloats(const TensorView& view, int64_t first, int64_t count, double* out);
 bool IsFloating(DType dtype);
+double FromHalf(uint16_t bits);
+// E2M1 by code: the low three bits 0, ½, 1, 1½, 2, 3, 4, 6; bit 3 the sign.
+double FromE2M1(unsigned code);
+// 2^(code − 127); 255, which is NaN, is the caller's to refuse.
+double FromE8M0(unsigned code);
+constexpr unsigned kE8M0Nan = 255;
 
 // The rows' file names of the table.
 bool MatchesPlain(const PartFinder& parts);
 Result<std::unique_ptr<Decoder>> OpenPlain(const PartFinder& parts, const QuantConfig& config,
+                                           int64_t rows, int64_t columns);
+bool MatchesGguf(const PartFinder& parts);
+Result<std::unique_ptr<Decoder>> OpenGguf(const PartFinder& parts, const QuantConfig& config,
+                                          int64_t rows, int64_t columns);
+bool MatchesMxfp4(const PartFinder& parts);
+Result<std::unique_ptr<Decoder>> OpenMxfp4(const PartFinder& parts, const QuantConfig& config,
                                            int64_t rows, int64_t columns);
 bool MatchesCtInt4(const PartFinder& parts);
 Result<std::unique_ptr<Decoder>> OpenCtInt4(const PartFinder& parts, const QuantConfig& config,

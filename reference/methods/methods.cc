@@ -8,6 +8,8 @@ namespace {
 constexpr Method kMethods[] = {
     {"bf16, f16, f32", MatchesPlain, OpenPlain},
     {"ct-int4", MatchesCtInt4, OpenCtInt4},
+    {"deepseek-v4-mxfp4", MatchesMxfp4, OpenMxfp4},
+    {"gguf blocks", MatchesGguf, OpenGguf},
 };
 
 }  // namespace

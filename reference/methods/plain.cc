@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <bit>
-#include <cmath>
 #include <cstring>
 
 #include "reference/methods/method.h"
@@ -17,26 +16,12 @@ T Load(const std::byte* at) {
   return value;
 }
 
-double FromHalf(uint16_t bits) {
-  const int exponent = (bits >> 10) & 31;
-  const int fraction = bits & 1023;
-  double value;
-  if (exponent == 31) {
-    value = fraction == 0 ? INFINITY : NAN;
-  } else if (exponent == 0) {
-    value = std::ldexp(fraction, -24);
-  } else {
-    value = std::ldexp(1024 + fraction, exponent - 25);
-  }
-  return (bits & 0x8000) != 0 ? -value : value;
-}
-
 class Plain : public Decoder {
  public:
   Plain(const TensorView* view, int64_t rows, int64_t columns) {
     rows_ = rows;
     columns_ = columns;
-    parts_ = {{"weight", view, "element", 1}};
+    parts_ = {{"weight", "weight", view, "element", 1}};
   }
   void Row(int64_t n, double* out) const override {
     DecodeFloats(*parts_[0].view, n * columns_, columns_, out);
@@ -44,6 +29,18 @@ class Plain : public Decoder {
 };
 
 }  // namespace
+
+double FromHalf(uint16_t bits) {
+  const int exponent = (bits >> 10) & 31;
+  const uint64_t fraction = bits & 1023u;
+  const uint64_t sign = uint64_t{bits} >> 15 << 63;
+  if (exponent == 0) {
+    const double size = static_cast<double>(fraction) * 0x1p-24;
+    return sign != 0 ? -size : size;
+  }
+  const uint64_t biased = exponent == 31 ? 2047 : static_cast<uint64_t>(exponent - 15 + 1023);
+  return std::bit_cast<double>(sign | biased << 52 | fraction << 42);
+}
 
 bool IsFloating(DType dtype) {
   return dtype == DType::kF64 || dtype == DType::kF32 || dtype == DType::kF16 ||
@@ -69,7 +66,10 @@ void DecodeFloats(const TensorView& view, int64_t first, int64_t count, double* 
   }
 }
 
-bool MatchesPlain(const PartFinder& parts) { return parts.Find("weight") != nullptr; }
+bool MatchesPlain(const PartFinder& parts) {
+  const TensorView* weight = parts.Find("weight");
+  return weight != nullptr && !IsBlock(weight->dtype) && !MatchesMxfp4(parts);
+}
 
 Result<std::unique_ptr<Decoder>> OpenPlain(const PartFinder& parts, const QuantConfig& config,
                                            int64_t rows, int64_t columns) {

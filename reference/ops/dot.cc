@@ -4,30 +4,36 @@
 
 namespace assay::reference::ops {
 
+namespace {
+
+// Sums side by side: what one step of the loop adds to. Written so that compilers use whatever
+// registers the target has; the order of additions is the same on every one.
+constexpr int64_t kSums = 8;
+
+double Join(const double* s) {
+  return ((s[0] + s[4]) + (s[1] + s[5])) + ((s[2] + s[6]) + (s[3] + s[7]));
+}
+
+}  // namespace
+
 double Dot(const double* a, const double* b, int64_t n) {
-  double s0 = 0, s1 = 0, s2 = 0, s3 = 0;
+  double s[kSums] = {};
   int64_t k = 0;
-  for (; k + 4 <= n; k += 4) {
-    s0 += a[k] * b[k];
-    s1 += a[k + 1] * b[k + 1];
-    s2 += a[k + 2] * b[k + 2];
-    s3 += a[k + 3] * b[k + 3];
+  for (; k + kSums <= n; k += kSums) {
+    for (int64_t i = 0; i < kSums; ++i) s[i] += a[k + i] * b[k + i];
   }
-  for (; k < n; ++k) s0 += a[k] * b[k];
-  return (s0 + s1) + (s2 + s3);
+  for (; k < n; ++k) s[k % kSums] += a[k] * b[k];
+  return Join(s);
 }
 
 double DotAbs(const double* a, const double* b, int64_t n) {
-  double s0 = 0, s1 = 0, s2 = 0, s3 = 0;
+  double s[kSums] = {};
   int64_t k = 0;
-  for (; k + 4 <= n; k += 4) {
-    s0 += std::fabs(a[k] * b[k]);
-    s1 += std::fabs(a[k + 1] * b[k + 1]);
-    s2 += std::fabs(a[k + 2] * b[k + 2]);
-    s3 += std::fabs(a[k + 3] * b[k + 3]);
+  for (; k + kSums <= n; k += kSums) {
+    for (int64_t i = 0; i < kSums; ++i) s[i] += std::fabs(a[k + i] * b[k + i]);
   }
-  for (; k < n; ++k) s0 += std::fabs(a[k] * b[k]);
-  return (s0 + s1) + (s2 + s3);
+  for (; k < n; ++k) s[k % kSums] += std::fabs(a[k] * b[k]);
+  return Join(s);
 }
 
 Tensor Zeros(std::vector<int64_t> shape) {

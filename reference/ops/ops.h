@@ -13,15 +13,17 @@
 
 namespace assay::reference::ops {
 
-// Σ a[k]·b[k], in four interleaved sums: depth n/4 + 2.
+// Σ a[k]·b[k], in eight interleaved sums: depth n/8 + 3.
 double Dot(const double* a, const double* b, int64_t n);
 double DotAbs(const double* a, const double* b, int64_t n);
 
 Tensor Zeros(std::vector<int64_t> shape);
 
 // y = x Wᵀ + b. x [T, K], W [N, K] -> [T, N]. magnitude Σ|x||w|, function |b|, exact
-// (numerics.md §1.1).
-Evaluation Linear(const Input& x, WeightRows* weight, const std::vector<double>* bias, bool bounds);
+// (numerics.md §1.1); of weights d·q + m magnitude is Σ|x|(|d·q| + |m|). Large products are shared
+// by threads, rows of W each; the result does not depend on their number.
+Evaluation Linear(const Input& x, const WeightRows& weight, const std::vector<double>* bias,
+                  bool bounds);
 
 // x·rsqrt(mean(x²) + eps)·w over rows of weight.size() values; x may be wider (MLA's kv_a): its
 // first values. function |y|, terms the width.
@@ -75,8 +77,9 @@ Tensor MlaAbsorbedScores(const Tensor& q, const Tensor& k_rot, const Tensor& lat
 Tensor MlaAbsorbedContext(const Tensor& scores, const Tensor& latent, WeightRows* kv_b,
                           const Mla& shape, DType probs);
 
-// silu(gate)·up. function |silu(gate)·up|.
-Evaluation Activation(const Input& gate, const Input& up, bool bounds);
+// silu(min(gate, limit))·clamp(up, −limit, limit); +inf: no limit. function: its absolute value.
+// Errors of an input have no effect where they cannot bring it below the limit again.
+Evaluation Activation(const Input& gate, const Input& up, double limit, bool bounds);
 
 // sigmoid. function |s|.
 Evaluation RouterScores(const Input& logits, bool bounds);
