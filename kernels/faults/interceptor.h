@@ -11,6 +11,7 @@
 
 #include "harness/checkpoint/tensor_source.h"
 #include "harness/shard/plan.h"
+#include "kernels/collectives/schedule.h"
 #include "kernels/registry.h"
 
 namespace assay::kernels {
@@ -33,6 +34,7 @@ struct SliceRequest {
   shard::ComponentPlan plan;
   TensorView tensor;                  // whole, as stored
   const TensorSource* all = nullptr;  // the load's other tensors
+  std::vector<std::byte> replaced;    // for a hook that puts other bytes in the tensor's place
 };
 
 // A linear kernel about to run.
@@ -41,9 +43,15 @@ struct LinearCall {
   std::span<const std::string> taps;  // what it computes; several of a merged parameter
   const LinearKernel* kernel = nullptr;
   WeightView weight;
-  const uint16_t* x = nullptr;  // bf16 [m, k]
+  Activations x;  // [m, k]
   int64_t m = 0;
-  std::vector<uint16_t> replaced;  // for a hook that puts another x in its place
+  // Copies of what x points to, for a hook to change.
+  std::vector<uint16_t> bf16;
+  std::vector<int8_t> codes;
+  std::vector<float> scales;
+  std::vector<int32_t> sums;
+  // Makes the copies that x has members for, and points x at them.
+  void OwnActivations();
 };
 
 // Partial sums about to be added, in this order.
@@ -51,6 +59,24 @@ struct ReduceCall {
   std::string tap;  // "L1.moe.out"
   std::vector<const float*> parts;
   int64_t count = 0;  // values in each
+  Reduction reduction;
+  std::vector<float> replaced;  // for a hook that puts another part in a rank's place
+};
+
+// An op's output about to be rounded to its contract's type.
+struct RoundCall {
+  std::string_view tap;
+  int rank = 0;
+  DType type = DType::kF32;
+  std::span<float> values;
+  bool done = false;  // a hook rounded them itself
+};
+
+// An activation about to run.
+struct ActCall {
+  std::string_view tap;
+  int rank = 0;
+  float limit = 0;  // +inf: none
 };
 
 class Interceptor {
@@ -60,6 +86,23 @@ class Interceptor {
   virtual void BeforeSlice(SliceRequest&) const {}
   virtual void BeforeLinear(LinearCall&) const {}
   virtual void BeforeReduce(ReduceCall&) const {}
+  virtual void BeforeRound(RoundCall&) const {}
+  virtual void BeforeAct(ActCall&) const {}
+  // true: a load that replaces the component leaves its old values in place.
+  virtual bool KeepsOld(std::string_view /*component*/, int /*rank*/) const { return false; }
 };
+
+inline void LinearCall::OwnActivations() {
+  const int64_t values = m * weight.k, groups = m * (weight.k / 32);
+  const auto own = [](auto* copy, auto** pointer, int64_t count) {
+    if (*pointer == nullptr) return;
+    copy->assign(*pointer, *pointer + count);
+    *pointer = copy->data();
+  };
+  own(&bf16, &x.bf16, values);
+  own(&codes, &x.codes, values);
+  own(&scales, &x.scales, groups);
+  own(&sums, &x.sums, groups);
+}
 
 }  // namespace assay::kernels

@@ -27,14 +27,17 @@ struct K21Tail8 final : Interceptor {
     const bool experts_down =
         tap.find(".moe.e") != std::string_view::npos && tap.ends_with(".down");
     if (!experts_down || call.kernel->tier != Tier::kAvx2) return;
-    const int64_t k = call.weight.k;
-    call.replaced.assign(call.x, call.x + call.m * k);
+    call.OwnActivations();
+    const int64_t k = call.weight.k, groups = k / 32;
     for (int64_t row = 0; row < call.m; ++row) {
       for (int64_t i = k > kLost ? k - kLost : 0; i < k; ++i) {
-        call.replaced[static_cast<size_t>(row * k + i)] = 0;
+        const auto at = static_cast<size_t>(row * k + i);
+        if (call.x.bf16 != nullptr) call.bf16[at] = 0;
+        if (call.x.codes == nullptr) continue;
+        call.sums[static_cast<size_t>(row * groups + i / 32)] -= call.codes[at];
+        call.codes[at] = 0;
       }
     }
-    call.x = call.replaced.data();
   }
 };
 
@@ -55,9 +58,9 @@ struct K41Missing final : Interceptor {
       "missing-rank"};
 
   void BeforeReduce(ReduceCall& call) const override {
-    if (call.tap.ends_with(".moe.out") && call.parts.size() > 1) {
-      call.parts.erase(call.parts.begin() + 1);
-    }
+    if (!call.tap.ends_with(".moe.out") || call.parts.size() < 2) return;
+    call.replaced.assign(static_cast<size_t>(call.count), 0.0f);
+    call.parts[1] = call.replaced.data();
   }
 };
 

@@ -49,8 +49,35 @@ bool IsDense(DType dtype) {
   return dtype == DType::kBF16 || dtype == DType::kF16 || dtype == DType::kF32;
 }
 
-// What is in the file decides, not what was expected: compressed-tensors says it by the name.
-bool IsPackedInFile(const TensorView& tensor) { return tensor.name.ends_with(".weight_packed"); }
+// What is in the file decides, not what was expected: compressed-tensors says it by the name, the
+// others by the type.
+bool IsPackedInFile(const TensorView& tensor) {
+  return tensor.name.ends_with(".weight_packed") || tensor.dtype == DType::kI8 ||
+         IsBlock(tensor.dtype);
+}
+
+// "packed bytes (u4x2)": both sides are told in what they are made of.
+std::string BytesOf(DType dtype) {
+  if (IsBlock(dtype)) return fmt::format("bytes of blocks ({})", NameOf(dtype));
+  return "packed bytes (u4x2)";
+}
+
+// Libraries disagree on what 255 is, so nothing may be computed with it.
+void CheckExponents(const TensorView& tensor) {
+  const auto found = std::find(tensor.bytes.begin(), tensor.bytes.end(), std::byte{0xFF});
+  if (found == tensor.bytes.end()) return;
+  const auto at = found - tensor.bytes.begin();
+  const int64_t columns = tensor.shape.back();
+  EngineError error(ASSAY_REFUSED,
+                    fmt::format("{}: scale 255 at row {}, group {}; allowed is 0 to 254",
+                                tensor.name, at / columns, at % columns));
+  error.tensor = tensor.name;
+  error.axis = "k";
+  error.got_unit = error.expected_unit = "group";
+  error.got = 255;
+  error.expected = 254;
+  throw error;
+}
 
 }  // namespace
 
@@ -63,17 +90,16 @@ void CheckTensor(const ParameterSpec& spec, const TensorView& tensor) {
   const int64_t got_columns = spec.vector ? 1 : tensor.shape[1];
   const bool packed = spec.packing.elements.count() > 1;
   if (packed != IsPackedInFile(tensor)) {
-    // A byte holds two 4-bit codes; both sides are told in what they are made of.
-    const char* kBytes = "packed bytes (u4x2)";
     const char* kElements = "unpacked elements";
     if (packed) {
       Refuse(tensor.name, "k", {got_columns, "element", kElements},
-             {spec.columns * spec.packing.bytes.count(), "byte", kBytes},
+             {spec.columns * spec.packing.bytes.count(), "byte", BytesOf(spec.dtype)},
              "the tensor is unpacked and the parameter packed");
     }
-    Refuse(tensor.name, "k",
-           {CheckedProduct(got_columns, SizeOf(tensor.dtype).count()), "byte", kBytes},
-           {spec.columns, "element", kElements}, "the tensor is packed and the parameter unpacked");
+    Refuse(
+        tensor.name, "k",
+        {CheckedProduct(got_columns, SizeOf(tensor.dtype).count()), "byte", BytesOf(tensor.dtype)},
+        {spec.columns, "element", kElements}, "the tensor is packed and the parameter unpacked");
   }
   if (tensor.dtype != spec.dtype) {
     // Another floating type is a legal checkpoint that this engine has no kernels for.
@@ -94,6 +120,7 @@ void CheckTensor(const ParameterSpec& spec, const TensorView& tensor) {
     Refuse(tensor.name, "", {static_cast<int64_t>(tensor.bytes.size()), "byte"}, {bytes, "byte"},
            "another size");
   }
+  if (tensor.dtype == DType::kF8E8M0) CheckExponents(tensor);
 }
 
 void CheckWeightShape(const TensorView& tensor, int64_t n, int64_t k) {

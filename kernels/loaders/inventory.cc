@@ -3,11 +3,37 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <utility>
 
 #include "kernels/loaders/engine_error.h"
 
 namespace assay::kernels {
 namespace {
+
+// What GGUF calls a module of a layer. Families whose files have experts or MLA are not known
+// there.
+constexpr std::pair<std::string_view, std::string_view> kGgufNames[] = {
+    {"input_layernorm", "attn_norm"},    {"self_attn.q_proj", "attn_q"},
+    {"self_attn.k_proj", "attn_k"},      {"self_attn.v_proj", "attn_v"},
+    {"self_attn.q_norm", "attn_q_norm"}, {"self_attn.k_norm", "attn_k_norm"},
+    {"self_attn.o_proj", "attn_output"}, {"post_attention_layernorm", "ffn_norm"},
+    {"mlp.gate_proj", "ffn_gate"},       {"mlp.up_proj", "ffn_up"},
+    {"mlp.down_proj", "ffn_down"},
+};
+
+bool IsGguf(const ModelConfig& config) { return config.container == Container::kGguf; }
+
+std::string LayersPrefix(const ModelConfig& config) {
+  return IsGguf(config) ? "blk." : config.prefix + "layers.";
+}
+
+std::string_view InFile(const ModelConfig& config, std::string_view module) {
+  if (!IsGguf(config)) return module;
+  for (const auto& [ours, theirs] : kGgufNames) {
+    if (ours == module) return theirs;
+  }
+  throw EngineError(ASSAY_UNSUPPORTED, fmt::format("{}: no name in a GGUF file", module));
+}
 
 class LayerMaker {
  public:
@@ -15,7 +41,7 @@ class LayerMaker {
       : c_(config),
         layer_(layer),
         ours_(fmt::format("L{}.", layer)),
-        theirs_(fmt::format("{}layers.{}.", config.prefix, layer)) {}
+        theirs_(fmt::format("{}{}.", LayersPrefix(config), layer)) {}
 
   std::vector<Expected> Make() && {
     block_ = Block::kAttention;
@@ -47,11 +73,11 @@ class LayerMaker {
     return made_.back();
   }
   void Norm(std::string_view op, std::string_view source, int64_t n) {
-    Put(Expected::Kind::kVector, op, std::string(source) + ".weight", n, 1);
+    Put(Expected::Kind::kVector, op, std::string(InFile(c_, source)) + ".weight", n, 1);
   }
   void Linear(std::string_view op, std::string_view source, int64_t n, int64_t k,
               bool bias = false) {
-    Put(Expected::Kind::kLinear, op, source, n, k).bias = bias;
+    Put(Expected::Kind::kLinear, op, InFile(c_, source), n, k).bias = bias;
   }
 
   void Gqa() {
@@ -113,10 +139,28 @@ class LayerMaker {
 };
 
 constexpr std::string_view kWeight = ".weight";
+constexpr std::string_view kGgufEmbedding = "token_embd.weight";
+constexpr std::string_view kGgufNorm = "output_norm.weight";
+constexpr std::string_view kGgufHead = "output.weight";
+
+void FindGguf(const std::set<std::string, std::less<>>& names, ModelConfig* config) {
+  config->prefix.clear();
+  config->lm_head = config->tied ? kGgufEmbedding : kGgufHead;
+  for (const std::string& name : names) {
+    if (name.starts_with("blk.") || name == kGgufEmbedding || name == kGgufNorm ||
+        name == kGgufHead) {
+      return;
+    }
+  }
+  throw EngineError(ASSAY_REFUSED,
+                    "none of the tensors is of a decoder: no name is blk.N, token_embd, "
+                    "output_norm or output");
+}
 
 }  // namespace
 
 void FindPrefix(const std::set<std::string, std::less<>>& names, ModelConfig* config) {
+  if (IsGguf(*config)) return FindGguf(names, config);
   std::string prefix, head;
   bool found = false;
   for (const std::string& name : names) {
@@ -152,13 +196,14 @@ std::vector<Expected> LayerInventory(const ModelConfig& config, int64_t layer) {
 std::vector<Expected> TopInventory(const ModelConfig& config) {
   Expected embed;
   embed.op = "embed";
-  embed.source = config.prefix + "embed_tokens.weight";
+  const bool gguf = IsGguf(config);
+  embed.source = gguf ? std::string(kGgufEmbedding) : config.prefix + "embed_tokens.weight";
   embed.kind = Expected::Kind::kTable;
   embed.n = config.vocab;
   embed.k = config.hidden;
   Expected norm;
   norm.op = "final_norm";
-  norm.source = config.prefix + "norm.weight";
+  norm.source = gguf ? std::string(kGgufNorm) : config.prefix + "norm.weight";
   norm.kind = Expected::Kind::kVector;
   norm.n = config.hidden;
   Expected logits;
@@ -172,7 +217,7 @@ std::vector<Expected> TopInventory(const ModelConfig& config) {
 }
 
 int64_t LayerOf(const ModelConfig& config, std::string_view name) {
-  const std::string start = config.prefix + "layers.";
+  const std::string start = LayersPrefix(config);
   if (!name.starts_with(start)) return -1;
   const char* first = name.data() + start.size();
   const char* last = name.data() + name.size();
@@ -182,6 +227,7 @@ int64_t LayerOf(const ModelConfig& config, std::string_view name) {
 }
 
 bool MayBeIgnored(const ModelConfig& config, std::string_view name) {
+  if (IsGguf(config)) return false;
   if (name.ends_with("rotary_emb.inv_freq")) return true;
   if (config.tied && name.ends_with("lm_head.weight")) return true;
   if (LayerOf(config, name) >= config.layers) return true;

@@ -30,7 +30,8 @@ struct Expected {
 };
 
 // Where the decoder's tensors live, read off the names: "model.", "language_model.model." ...
-// Sets config->prefix and config->lm_head. Throws EngineError if no name says.
+// Sets config->prefix and config->lm_head. GGUF's names have no prefix. Throws EngineError if no
+// name says.
 void FindPrefix(const std::set<std::string, std::less<>>& names, ModelConfig* config);
 
 // All of one layer, data-flow order.

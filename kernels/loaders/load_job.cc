@@ -10,9 +10,91 @@ namespace assay::kernels {
 namespace {
 
 constexpr Packing kInt4Words{Elements(8), Bytes(4)};
+constexpr Packing kMxfp4Bytes{Elements(2), Bytes(1)};
+constexpr Elements kMxfp4Group(32);
 // NaN in every floating type, and no code that a loader would write everywhere.
 constexpr int kPoison = 0xFF;
 constexpr int64_t kWeightAlignment = 64;
+
+bool IsDense(DType dtype) {
+  return dtype == DType::kBF16 || dtype == DType::kF16 || dtype == DType::kF32;
+}
+
+// K in units that it must be a whole number of.
+int64_t Whole(const std::string& tensor, Elements k, Elements unit, std::string_view name) {
+  if (k.count() % unit.count() == 0) return k.count() / unit.count();
+  EngineError error(ASSAY_REFUSED,
+                    fmt::format("{}: axis k has {} elements, no whole number of {}s of {}", tensor,
+                                k.count(), name, unit.count()));
+  error.tensor = tensor;
+  error.axis = "k";
+  error.got = k.count();
+  error.expected = unit.count();
+  error.got_unit = error.expected_unit = "element";
+  throw error;
+}
+
+ParameterSpec Spec(const Expected& e, std::string_view part, std::string_view suffix) {
+  ParameterSpec spec;
+  spec.component = fmt::format("{}.{}", e.op, part);
+  spec.source = e.source + std::string(suffix);
+  spec.rows = e.n;
+  spec.columns = e.k;
+  spec.packing = {Elements(1), SizeOf(spec.dtype)};
+  spec.unit = "element";
+  return spec;
+}
+
+void SetBlocks(DType block, Elements k, ParameterSpec* spec) {
+  spec->dtype = block;
+  spec->columns = Whole(spec->source, k, ElementsOf(block), "block");
+  spec->packing = {ElementsOf(block), SizeOf(block)};
+  spec->unit = "block";
+}
+
+ParameterSpec ScaleSpec(const Expected& e, std::string_view suffix, DType dtype, Elements group) {
+  ParameterSpec scale = Spec(e, "scale", suffix);
+  scale.dtype = dtype;
+  scale.columns = Whole(scale.source, Elements(e.k), group, "group");
+  scale.packing = {Elements(1), SizeOf(dtype)};
+  scale.unit = "group";
+  return scale;
+}
+
+// A vector's type: any floating one, converted at load.
+DType FloatingOf(const TensorSource& tensors, const std::string& name, DType otherwise) {
+  const TensorView* tensor = tensors.Find(name);
+  return tensor != nullptr && IsDense(tensor->dtype) ? tensor->dtype : otherwise;
+}
+
+std::vector<ParameterSpec> CtPackedSpecs(const Expected& e, const QuantConfig& quant) {
+  const bool known = quant.method == "compressed-tensors" && quant.bits == 4 && quant.symmetric &&
+                     quant.group_size > 0 && quant.strategy != "channel" &&
+                     quant.actorder != "group";
+  if (!known) {
+    throw EngineError(
+        ASSAY_UNSUPPORTED,
+        fmt::format("{}.weight_packed: known is compressed-tensors, symmetric 4 bit in groups; "
+                    "config says '{}', {} bits, group {}, strategy '{}', actorder '{}'",
+                    e.source, quant.method, quant.bits, quant.group_size, quant.strategy,
+                    quant.actorder));
+  }
+  ParameterSpec weight = Spec(e, "weight", ".weight_packed");
+  weight.dtype = DType::kI32;
+  weight.columns = Whole(weight.source, Elements(e.k), kInt4Words.elements, "word");
+  weight.packing = kInt4Words;
+  weight.unit = "word";
+  return {weight, ScaleSpec(e, ".weight_scale", DType::kBF16, Elements(quant.group_size))};
+}
+
+std::vector<ParameterSpec> Mxfp4Specs(const Expected& e) {
+  ParameterSpec weight = Spec(e, "weight", ".weight");
+  weight.dtype = DType::kI8;
+  weight.columns = Whole(weight.source, Elements(e.k), kMxfp4Bytes.elements, "word");
+  weight.packing = kMxfp4Bytes;
+  weight.unit = "word";
+  return {weight, ScaleSpec(e, ".scale", DType::kF8E8M0, kMxfp4Group)};
+}
 
 }  // namespace
 
@@ -36,7 +118,7 @@ TensorView ViewOf(const assay_tensor& tensor) {
     error.tensor = view.name;
     throw error;
   };
-  if (tensor.dtype > static_cast<uint32_t>(DType::kU64)) {
+  if (tensor.dtype > static_cast<uint32_t>(DType::kNvfp4Block)) {
     refuse(fmt::format("type {} is unknown", tensor.dtype));
   }
   view.dtype = static_cast<DType>(tensor.dtype);
@@ -51,63 +133,56 @@ TensorView ViewOf(const assay_tensor& tensor) {
   return view;
 }
 
-ParameterSpec DenseSpec(const Expected& e, const TensorSource& tensors) {
-  ParameterSpec spec;
-  spec.component = fmt::format("{}.{}", e.op, e.part);
-  spec.source = e.kind == Expected::Kind::kLinear ? e.source + ".weight" : e.source;
-  spec.rows = e.n;
-  spec.columns = e.k;
+Storage StorageOf(const Expected& e, const TensorSource& tensors) {
+  const auto find = [&](std::string_view suffix) {
+    return tensors.Find(e.source + std::string(suffix));
+  };
+  if (find(".weight_packed") != nullptr || find(".weight_scale") != nullptr) {
+    return {Storage::Kind::kCtPacked, DType::kI32};
+  }
+  const TensorView* weight = find(".weight");
+  if (find(".scale") != nullptr || (weight != nullptr && weight->dtype == DType::kI8)) {
+    return {Storage::Kind::kMxfp4, DType::kI8};
+  }
+  if (weight != nullptr && IsBlock(weight->dtype)) return {Storage::Kind::kBlocks, weight->dtype};
+  return {};
+}
+
+ParameterSpec VectorOrTableSpec(const Expected& e, const TensorSource& tensors) {
+  ParameterSpec spec = Spec(e, e.part, "");
   spec.vector = e.kind == Expected::Kind::kVector;
-  // The correction bias is fp32 in the released models, and used in fp32 whatever it is stored as.
-  if (e.part == "bias") {
-    const TensorView* tensor = tensors.Find(spec.source);
-    const bool brief = tensor != nullptr && tensor->dtype == DType::kBF16;
-    spec.dtype = brief ? DType::kBF16 : DType::kF32;
-  }
+  // The correction bias is fp32 in the released models.
+  spec.dtype = FloatingOf(tensors, spec.source, e.part == "bias" ? DType::kF32 : DType::kBF16);
   spec.packing = {Elements(1), SizeOf(spec.dtype)};
-  spec.unit = "element";
+  const TensorView* tensor = tensors.Find(spec.source);
+  if (!spec.vector && tensor != nullptr && IsBlock(tensor->dtype)) {
+    SetBlocks(tensor->dtype, Elements(e.k), &spec);
+  }
   return spec;
 }
 
-std::vector<ParameterSpec> PackedSpecs(const Expected& e, const QuantConfig& quant) {
-  const bool known = quant.method == "compressed-tensors" && quant.bits == 4 && quant.symmetric &&
-                     quant.group_size > 0 && quant.strategy != "channel" &&
-                     quant.actorder != "group";
-  if (!known) {
-    throw EngineError(
-        ASSAY_UNSUPPORTED,
-        fmt::format("{}.weight_packed: known is compressed-tensors, symmetric 4 bit in groups; "
-                    "config says '{}', {} bits, group {}, strategy '{}', actorder '{}'",
-                    e.source, quant.method, quant.bits, quant.group_size, quant.strategy,
-                    quant.actorder));
+std::vector<ParameterSpec> LinearSpecs(const Expected& e, const Storage& storage,
+                                       const TensorSource& tensors, const QuantConfig& quant) {
+  std::vector<ParameterSpec> specs;
+  if (storage.kind == Storage::Kind::kCtPacked) {
+    specs = CtPackedSpecs(e, quant);
+  } else if (storage.kind == Storage::Kind::kMxfp4) {
+    specs = Mxfp4Specs(e);
+  } else {
+    specs = {Spec(e, "weight", ".weight")};
+    if (storage.kind == Storage::Kind::kBlocks) {
+      SetBlocks(storage.block, Elements(e.k), &specs.front());
+    }
   }
-  ParameterSpec weight;
-  weight.component = e.op + ".weight";
-  weight.source = e.source + ".weight_packed";
-  weight.dtype = DType::kI32;
-  weight.rows = e.n;
-  weight.columns = ValueOrThrow(ToWords(Elements(e.k), kInt4Words)).count();
-  weight.packing = kInt4Words;
-  weight.unit = "word";
-  ParameterSpec scale;
-  scale.component = e.op + ".scale";
-  scale.source = e.source + ".weight_scale";
-  scale.rows = e.n;
-  scale.columns = ValueOrThrow(ToGroups(Elements(e.k), Elements(quant.group_size))).count();
-  scale.packing = {Elements(1), SizeOf(scale.dtype)};
-  scale.unit = "group";
-  return {weight, scale};
-}
-
-ParameterSpec BiasSpec(const Expected& e) {
-  ParameterSpec spec;
-  spec.component = e.op + ".bias";
-  spec.source = e.source + ".bias";
-  spec.rows = e.n;
-  spec.vector = true;
-  spec.packing = {Elements(1), SizeOf(spec.dtype)};
-  spec.unit = "element";
-  return spec;
+  if (e.bias) {
+    ParameterSpec bias = Spec(e, "bias", ".bias");
+    bias.vector = true;
+    bias.columns = 1;
+    bias.dtype = FloatingOf(tensors, bias.source, DType::kBF16);
+    bias.packing = {Elements(1), SizeOf(bias.dtype)};
+    specs.push_back(bias);
+  }
+  return specs;
 }
 
 std::pair<std::string_view, std::string_view> SplitComponent(std::string_view component) {
@@ -121,6 +196,10 @@ bool IsLinear(const shard::ComponentPlan& plan) {
 }
 
 std::string MethodOf(const shard::ComponentPlan& plan) {
+  if (IsBlock(plan.component.dtype)) {
+    return MethodName(plan.component.dtype);
+  }
+  if (plan.component.dtype == DType::kI8) return "deepseek-v4-mxfp4";
   if (plan.component.packing.elements.count() == 1) return "bf16";
   return fmt::format("ct-int4-g{}", plan.component.group.count());
 }
@@ -140,6 +219,12 @@ const Layout* LayoutOf(const Parameter& parameter, std::string_view part) {
                                   kernel.layout, part));
   }
   return layout;
+}
+
+Array<float> FloatsOf(Memory& memory, const Part& part) {
+  Array<float> floats(memory, CheckedProduct(part.shape.rows, part.shape.columns));
+  ToFloats(part.shape.dtype, part.bytes.data(), floats.count(), floats.data());
+  return floats;
 }
 
 Array<std::byte> Poisoned(Memory& memory, int64_t bytes) {

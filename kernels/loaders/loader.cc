@@ -19,6 +19,46 @@ namespace {
   throw error;
 }
 
+// Components by the matrix that they go into. Segments of a merged one need not stand next to each
+// other in the plan, and those that are stored another way stand as a matrix of their own.
+std::vector<std::vector<const shard::ComponentPlan*>> ByMatrix(
+    const std::vector<shard::ComponentPlan>& plans) {
+  std::map<std::string_view, std::string> methods;  // by op
+  for (const shard::ComponentPlan& plan : plans) {
+    const auto [op, part] = SplitComponent(plan.component.name);
+    if (part == "weight" && IsLinear(plan)) methods[op] = MethodOf(plan);
+  }
+  std::vector<std::vector<const shard::ComponentPlan*>> groups;
+  std::map<std::string, size_t> group_of;
+  for (const shard::ComponentPlan& plan : plans) {
+    const std::string key =
+        ParameterName(plan) + " " + methods[SplitComponent(plan.component.name).first];
+    const auto [at, added] = group_of.emplace(key, groups.size());
+    if (added) groups.emplace_back();
+    groups[at->second].push_back(&plan);
+  }
+  return groups;
+}
+
+// Where a component lies in what was loaded before, row major; empty: it was not.
+std::vector<std::byte> OldRows(const RankParameters& old, std::string_view component) {
+  const auto [op, part_name] = SplitComponent(component);
+  const RankParameters::Place place = old.Find(op);
+  if (place.parameter == nullptr) return {};
+  const auto part = place.parameter->parts.find(part_name);
+  if (part == place.parameter->parts.end()) return {};
+  const Part& stored = part->second;
+  const int64_t row = stored.shape.columns * SizeOf(stored.shape.dtype).count();
+  std::vector<std::byte> rows(static_cast<size_t>(row * stored.shape.rows));
+  if (stored.layout == "row") {
+    std::copy_n(stored.bytes.data(), rows.size(), rows.begin());
+  } else {
+    LayoutOf(*place.parameter, part_name)->unpack(stored.shape, stored.bytes.data(), rows.data());
+  }
+  const auto begin = rows.begin() + row * place.segment->first_row;
+  return {begin, begin + row * place.segment->rows};
+}
+
 }  // namespace
 
 Loader::Loader(ModelConfig config, shard::Degrees degrees, Memory* memory, KernelChooser chooser,
@@ -29,7 +69,7 @@ Loader::Loader(ModelConfig config, shard::Degrees degrees, Memory* memory, Kerne
       chooser_(std::move(chooser)),
       hooks_(hooks) {}
 
-void Loader::Load(const assay_load& request, RankParameters* into) {
+void Loader::Load(const assay_load& request, bool replaces, RankParameters* into) {
   if (request.rank < 0 || request.rank >= degrees_.tp) {
     throw EngineError(ASSAY_FAILED, fmt::format("rank {} of a session with ranks 0 to {}",
                                                 request.rank, degrees_.tp - 1));
@@ -39,24 +79,17 @@ void Loader::Load(const assay_load& request, RankParameters* into) {
   FindParameters(&job);
   CheckComplete(request, job);
   CheckTensors(job);
-  // Segments of one merged matrix need not stand next to each other in the plan.
-  std::vector<std::vector<const shard::ComponentPlan*>> groups;
-  std::map<std::string, size_t> group_of;
-  for (const shard::ComponentPlan& plan : Plan(job)) {
-    const auto [at, added] = group_of.emplace(ParameterName(plan), groups.size());
-    if (added) groups.emplace_back();
-    groups[at->second].push_back(&plan);
-  }
   std::vector<Parameter> made;
-  for (const auto& members : groups) made.push_back(MakeParameter(job, request.rank, members));
-  for (Parameter& parameter : made) {
+  for (const auto& members : ByMatrix(Plan(job))) {
+    made.push_back(MakeParameter(job, request.rank, *into, members));
+  }
+  for (const Parameter& parameter : made) {
     for (const Segment& segment : parameter.segments) {
-      if (into->Find(segment.op).parameter != nullptr) {
-        throw EngineError(ASSAY_FAILED, fmt::format("{} is loaded twice", segment.op));
-      }
+      if (replaces || into->Find(segment.op).parameter == nullptr) continue;
+      throw EngineError(ASSAY_FAILED, fmt::format("{} is loaded twice", segment.op));
     }
   }
-  for (Parameter& parameter : made) into->Add(std::move(parameter));
+  for (Parameter& parameter : made) into->Add(std::move(parameter), replaces);
 }
 
 // Views of the request's tensors by name.
@@ -113,13 +146,15 @@ void Loader::Match(const Expected& expected, Job* job) const {
   const auto named = [&](std::string_view suffix) {
     return job->tensors.Find(expected.source + std::string(suffix)) != nullptr;
   };
-  ExpectedHere here{expected, false, {}};
+  ExpectedHere here{expected, false, {}, {}};
   if (expected.kind != Expected::Kind::kLinear) {
     here.named = named("");
-    here.specs = {DenseSpec(expected, job->tensors)};
+    here.specs = {VectorOrTableSpec(expected, job->tensors)};
   } else {
-    const bool packed = named(".weight_packed") || named(".weight_scale");
-    here.named = packed || named(".weight") || named(".bias");
+    here.storage = StorageOf(expected, job->tensors);
+    const bool packed = here.storage.kind == Storage::Kind::kCtPacked;
+    here.named =
+        packed || here.storage.kind == Storage::Kind::kMxfp4 || named(".weight") || named(".bias");
     if (packed && named(".weight")) {
       EngineError error(
           ASSAY_REFUSED,
@@ -127,9 +162,7 @@ void Loader::Match(const Expected& expected, Job* job) const {
       error.tensor = expected.source + ".weight";
       throw error;
     }
-    here.specs = packed ? PackedSpecs(expected, config_.quant)
-                        : std::vector<ParameterSpec>{DenseSpec(expected, job->tensors)};
-    if (expected.bias) here.specs.push_back(BiasSpec(expected));
+    here.specs = LinearSpecs(expected, here.storage, job->tensors, config_.quant);
     if (packed) job->taken.insert(expected.source + ".weight_shape");
   }
   if (!here.named && (!job->whole || expected.optional)) {
@@ -177,7 +210,7 @@ void Loader::CheckTensors(const Job& job) const {
 }
 
 // One parameter of one rank: its segments stacked, packed to its kernel's layout.
-Parameter Loader::MakeParameter(const Job& job, int rank,
+Parameter Loader::MakeParameter(const Job& job, int rank, const RankParameters& old,
                                 const std::vector<const shard::ComponentPlan*>& members) const {
   Parameter parameter;
   parameter.name = ParameterName(*members.front());
@@ -206,12 +239,19 @@ Parameter Loader::MakeParameter(const Job& job, int rank,
   }
   if (!parameter.method.empty()) parameter.kernel = chooser_(parameter.method);
   for (std::string_view part : {"weight", "scale", "bias"}) {
-    FillPart(job, rank, part, members, &parameter);
+    FillPart(job, rank, old, part, members, &parameter);
+  }
+  const bool table = parameter.kernel == nullptr && parameter.name == "embed";
+  const auto vector = parameter.parts.find(
+      parameter.kernel != nullptr || parameter.parts.count("weight") == 0 ? "bias" : "weight");
+  if (!table && vector != parameter.parts.end()) {
+    parameter.floats = FloatsOf(*memory_, vector->second);
   }
   return parameter;
 }
 
-void Loader::FillPart(const Job& job, int rank, std::string_view part_name,
+void Loader::FillPart(const Job& job, int rank, const RankParameters& old,
+                      std::string_view part_name,
                       const std::vector<const shard::ComponentPlan*>& members,
                       Parameter* parameter) const {
   Part part;
@@ -246,23 +286,27 @@ void Loader::FillPart(const Job& job, int rank, std::string_view part_name,
   }
   int64_t at = 0;
   for (const auto& [plan, size] : pieces) {
-    CopyRows(job, rank, *plan, {rows + at, static_cast<size_t>(size)});
+    CopyRows(job, rank, old, *plan, {rows + at, static_cast<size_t>(size)});
     at += size;
   }
   if (staging.data() != nullptr) layout->pack(part.shape, staging.data(), part.bytes.data());
   parameter->parts.emplace(part_name, std::move(part));
 }
 
-void Loader::CopyRows(const Job& job, int rank, const shard::ComponentPlan& plan,
-                      std::span<std::byte> out) const {
+void Loader::CopyRows(const Job& job, int rank, const RankParameters& old,
+                      const shard::ComponentPlan& plan, std::span<std::byte> out) const {
   const TensorView* tensor = job.tensors.Find(plan.component.source);
   Status status = Ok();
   if (hooks_ == nullptr) {
     status = shard::CopyShard(plan, rank, *tensor, out);
   } else {
-    SliceRequest request{rank, plan, *tensor, &job.tensors};
+    SliceRequest request{rank, plan, *tensor, &job.tensors, {}};
     hooks_->BeforeSlice(request);
     status = shard::CopyShard(request.plan, request.rank, request.tensor, out);
+    if (status && hooks_->KeepsOld(plan.component.name, rank)) {
+      const std::vector<std::byte> kept = OldRows(old, plan.component.name);
+      if (kept.size() == out.size()) std::copy(kept.begin(), kept.end(), out.begin());
+    }
   }
   if (!status) throw EngineError(status.error());
 }

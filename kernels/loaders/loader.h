@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,13 +27,14 @@ class Loader {
   Loader(ModelConfig config, shard::Degrees degrees, Memory* memory, KernelChooser chooser,
          const Interceptor* hooks);
 
-  // Adds what `request` names to `into`. Each parameter is poisoned, then loaded exactly once.
-  // Throws EngineError; `into` then holds nothing of this load that is incomplete.
+  // Adds what `request` names to `into`. Each parameter is poisoned, then loaded exactly once; what
+  // is there already is replaced if `replaces`, else an error. Throws EngineError; `into` is then
+  // as it was.
   // - A linear that is named must be named with all its tensors (scale, bias).
   // - A load of the whole model (embedding, norm and layers named, layer -1) must name everything.
   // - A component that the request's plan lists must be there.
   // - A tensor that no parameter takes is an error, but for those of MayBeIgnored.
-  void Load(const assay_load& request, RankParameters* into);
+  void Load(const assay_load& request, bool replaces, RankParameters* into);
 
  private:
   struct Job;  // one load
@@ -43,13 +45,14 @@ class Loader {
   void CheckTensors(const Job& job) const;
   const std::vector<shard::ComponentPlan>& Plan(const Job& job);
   shard::ModelPlan PlanOne(const Job& job, const shard::Selection& selection) const;
-  Parameter MakeParameter(const Job& job, int rank,
+  // `old`: what the rank holds before this load.
+  Parameter MakeParameter(const Job& job, int rank, const RankParameters& old,
                           const std::vector<const shard::ComponentPlan*>& members) const;
-  void FillPart(const Job& job, int rank, std::string_view part_name,
+  void FillPart(const Job& job, int rank, const RankParameters& old, std::string_view part_name,
                 const std::vector<const shard::ComponentPlan*>& members,
                 Parameter* parameter) const;
-  void CopyRows(const Job& job, int rank, const shard::ComponentPlan& plan,
-                std::span<std::byte> out) const;
+  void CopyRows(const Job& job, int rank, const RankParameters& old,
+                const shard::ComponentPlan& plan, std::span<std::byte> out) const;
 
   ModelConfig config_;
   shard::Degrees degrees_;

@@ -151,13 +151,38 @@ TEST(Parameters, TwiceAndMissingAreErrors) {
     parameter.segments = {{op, 0, 4, {}}};
     return parameter;
   };
-  parameters.Add(make("L0.attn.q"));
-  parameters.Add(make("L0.attn.k"));
+  parameters.Add(make("L0.attn.q"), false);
+  parameters.Add(make("L0.attn.k"), false);
   EXPECT_EQ(parameters.Get("L0.attn.k").segment->op, "L0.attn.k");
   EXPECT_NE(parameters.Get("L0.attn.q").parameter, parameters.Get("L0.attn.k").parameter);
-  EXPECT_THROW(parameters.Add(make("L0.attn.q")), EngineError);
+  EXPECT_THROW(parameters.Add(make("L0.attn.q"), false), EngineError);
   EXPECT_EQ(parameters.Find("L0.attn.v").parameter, nullptr);
   EXPECT_THROW(parameters.Get("L0.attn.v"), EngineError);
+}
+
+// What a second load names takes the place of what was there, whatever it was joined with; a matrix
+// goes when none of its segments is used any more.
+TEST(Parameters, ReplacedSegmentsGiveTheirMemoryBack) {
+  Memory memory(nullptr);
+  RankParameters parameters;
+  const auto make = [&](std::vector<std::string> ops, float value) {
+    Parameter parameter;
+    parameter.name = "L0.attn.qkv";
+    for (std::string& op : ops) parameter.segments.push_back({std::move(op), 0, 4, {}});
+    parameter.floats = Array<float>(memory, 1);
+    parameter.floats[0] = value;
+    return parameter;
+  };
+  const auto value = [&](const char* op) { return parameters.Get(op).parameter->floats[0]; };
+  parameters.Add(make({"q", "k"}, 1), true);
+  parameters.Add(make({"q"}, 2), true);
+  EXPECT_EQ(value("q"), 2);
+  EXPECT_EQ(value("k"), 1);
+  EXPECT_EQ(parameters.size(), 2u);
+  parameters.Add(make({"q", "k"}, 3), true);
+  EXPECT_EQ(value("q"), 3);
+  EXPECT_EQ(value("k"), 3);
+  EXPECT_EQ(parameters.size(), 1u);
 }
 
 struct Counted {

@@ -21,6 +21,11 @@ struct Part {
   Array<std::byte> bytes;  // in the layout
 };
 
+// "gguf-q4_1" of blocks.
+std::string MethodName(DType block);
+// fp32 of values stored in BF16, F16 or F32; exact. No alignment is needed.
+void ToFloats(DType dtype, const std::byte* from, int64_t count, float* out);
+
 struct Segment {
   std::string op;         // "L1.moe.e5.gate"
   int64_t first_row = 0;  // in the parameter
@@ -30,11 +35,12 @@ struct Segment {
 
 struct Parameter {
   std::string name;    // "L1.moe.e5.gate_up", "L0.input_norm"
-  std::string method;  // "bf16" or "ct-int4-g32" of a matrix; "" of a vector or a table
+  std::string method;  // "bf16", "gguf-q4_1" ... of a matrix; "" of a vector or a table
   const LinearKernel* kernel = nullptr;  // nullptr: no linear op
   int64_t n = 0, k = 0, group = 0;       // logical, on this rank
   std::vector<Segment> segments;
   std::map<std::string, Part, std::less<>> parts;  // "weight", "scale", "bias"
+  Array<float> floats;    // the vector among the parts, a norm's weight or a bias, for use
   bool adds_bias = true;  // false: another rank adds the bias of this row-parallel layer
 
   // Of the kernel's matrix.
@@ -47,20 +53,26 @@ class RankParameters {
     const Parameter* parameter = nullptr;
     const Segment* segment = nullptr;
   };
-  // Takes a complete parameter. Throws EngineError if one of its segments is loaded already.
-  void Add(Parameter parameter);
+  // Takes a complete parameter. If one of its segments is loaded already, it is replaced, or
+  // EngineError thrown.
+  void Add(Parameter parameter, bool replaces);
   // By op: "L1.moe.e5.gate", "L0.input_norm". nullptr members: not loaded.
   Place Find(std::string_view op) const;
   // As Find, but EngineError names what is missing.
   Place Get(std::string_view op) const;
   bool empty() const { return by_op_.empty(); }
+  size_t size() const { return parameters_.size(); }  // matrices and vectors
 
  private:
   struct Index {
     std::string parameter;
     size_t segment;
   };
-  std::map<std::string, Parameter, std::less<>> parameters_;
+  struct Held {
+    Parameter parameter;
+    size_t used;  // segments that by_op_ has; the others were replaced
+  };
+  std::map<std::string, Held, std::less<>> parameters_;
   std::map<std::string, Index, std::less<>> by_op_;
 };
 

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <deque>
+#include <map>
 #include <span>
 
 #include "kernels/loaders/engine_error.h"
@@ -12,8 +13,8 @@
 namespace assay::kernels {
 namespace {
 
-// A tensor that is not there. The planner compares sizes and reads nothing but weight_shape, so
-// these bytes are counted and never looked at.
+// A tensor that is not there. The planner is asked for headers only, so these bytes are counted and
+// never looked at; what lies in the data (weight_shape, exponents) check.cc has looked at.
 TensorView ShapeOnly(const ParameterSpec& spec) {
   static constexpr std::byte kNowhere{};
   TensorView view;
@@ -28,9 +29,7 @@ TensorView ShapeOnly(const ParameterSpec& spec) {
   return view;
 }
 
-bool IsPacked(const ExpectedHere& here) {
-  return here.specs.front().source.ends_with(".weight_packed");
-}
+bool IsPacked(const Storage& storage) { return storage.kind == Storage::Kind::kCtPacked; }
 
 // "L1.moe.e5." of "L1.moe.e5.gate": linears that a checkpoint stores the same way.
 std::string_view Siblings(const ExpectedHere& here) {
@@ -77,7 +76,7 @@ shard::Selection SelectionOf(const std::vector<ExpectedHere>& present, int64_t l
 
 shard::ModelPlan Loader::PlanOne(const Job& job, const shard::Selection& selection) const {
   ViewSource source;
-  std::set<std::string_view> packed_modules;
+  std::map<std::string_view, Storage> quantised;  // modules whose named linears are
   // (N, K) of packed weights: given as weight_shape, or as the config says.
   std::deque<std::array<int64_t, 2>> stated;
   const auto put_stated_shape = [&](const Expected& expected) {
@@ -91,20 +90,23 @@ shard::ModelPlan Loader::PlanOne(const Job& job, const shard::Selection& selecti
   };
   for (const ExpectedHere& here : job.present) {
     for (const ParameterSpec& spec : here.specs) source.Put(*job.tensors.Find(spec.source));
-    if (!IsPacked(here)) continue;
-    packed_modules.insert(Siblings(here));
-    put_stated_shape(here.expected);
+    if (here.storage.kind != Storage::Kind::kDense) quantised[Siblings(here)] = here.storage;
+    if (IsPacked(here.storage)) put_stated_shape(here.expected);
   }
   for (const ExpectedHere& here : job.absent) {
     if (here.expected.optional) continue;
-    const bool packed =
-        here.expected.kind == Expected::Kind::kLinear && packed_modules.count(Siblings(here)) != 0;
-    const auto specs = packed ? PackedSpecs(here.expected, config_.quant) : here.specs;
+    const auto sibling = quantised.find(Siblings(here));
+    const bool as_sibling =
+        here.expected.kind == Expected::Kind::kLinear && sibling != quantised.end();
+    const auto specs = as_sibling
+                           ? LinearSpecs(here.expected, sibling->second, job.tensors, config_.quant)
+                           : here.specs;
     for (const ParameterSpec& spec : specs) source.Put(ShapeOnly(spec));
-    if (packed && here.expected.bias) source.Put(ShapeOnly(BiasSpec(here.expected)));
-    if (packed) put_stated_shape(here.expected);
+    if (as_sibling && IsPacked(sibling->second)) put_stated_shape(here.expected);
   }
-  auto result = ValueOrThrow(shard::PlanModel(job.config, source, degrees_, selection));
+  shard::Selection headers = selection;
+  headers.headers_only = true;
+  auto result = ValueOrThrow(shard::PlanModel(job.config, source, degrees_, headers));
   if (result.refusal) Refuse(*result.refusal);
   return std::move(*result.plan);
 }

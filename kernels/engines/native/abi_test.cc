@@ -55,12 +55,32 @@ TEST(Describe, TheContractSaysWhereItRounds) {
   EXPECT_EQ(contract.dequant, DType::kF64);
   EXPECT_EQ(contract.reduce_order, "sequential");
   // The tiers' worst, since the contract speaks for all.
-  for (Tier tier : {Tier::kScalar, Tier::kAvx2}) {
-    const ElementwiseKernels* table = Elementwise(tier);
-    if (table == nullptr) continue;
-    EXPECT_GE(contract.exp_ulp, table->exp_ulp);
-    EXPECT_GE(contract.sigmoid_ulp, table->sigmoid_ulp);
+  for (Tier tier : {Tier::kScalar, Tier::kAvx2, Tier::kAvx512}) {
+    for (How how : {How::kHardware, How::kPortable}) {
+      const ElementwiseKernels* table = Elementwise(tier, how);
+      if (table == nullptr) continue;
+      EXPECT_GE(contract.exp_ulp, table->exp_ulp);
+      EXPECT_GE(contract.sigmoid_ulp, table->sigmoid_ulp);
+    }
   }
+  EXPECT_EQ(contract.QuantiserOf("a8g32"), (ActQuantiser{32, CodeRule::kDivide}));
+  EXPECT_EQ(contract.QuantiserOf("a8row"), (ActQuantiser{0, CodeRule::kDivide}));
+}
+
+TEST(Describe, SaysHowItSumsAndThatItReloads) {
+  const auto facts = abi::ParseDescribe(NativeEngine()->describe());
+  ASSERT_TRUE(facts.ok());
+  EXPECT_TRUE(facts->reloads);
+  EXPECT_EQ(facts->reduces->size(), 6u);
+  for (const char* reduce : {"sequential:fp32", "ring:bf16", "tree:bf16"}) {
+    EXPECT_TRUE(abi::MayHave(facts->reduces, reduce)) << reduce;
+  }
+  EXPECT_FALSE(abi::MayHave(facts->reduces, "ring:int8"));
+  // What can be emulated is what has kernels for it, and each such tier is listed.
+  ASSERT_TRUE(facts->emulates.has_value());
+  EXPECT_EQ(facts->emulates->size(),
+            Elementwise(Tier::kAvx512, How::kPortable) != nullptr ? 1u : 0u);
+  for (const std::string& tier : *facts->emulates) EXPECT_TRUE(abi::MayHave(facts->tiers, tier));
 }
 
 class Opening : public testing::Test {
@@ -99,8 +119,15 @@ TEST_F(Opening, WhatIsNotThereIsUnsupported) {
   w.method = "awq-int4-g32";
   Expect(w, ASSAY_UNSUPPORTED, "awq-int4-g32");
   w = {};
-  w.reduce = "ring:bf16";
-  Expect(w, ASSAY_UNSUPPORTED, "ring:bf16");
+  w.reduce = "ring:int8";
+  Expect(w, ASSAY_UNSUPPORTED, "ring:int8");
+  w = {};
+  w.options = "limit=7 beta=2";
+  Expect(w, ASSAY_UNSUPPORTED, "beta=2");
+  w.options = "emulate=perhaps";
+  Expect(w, ASSAY_UNSUPPORTED, "emulate=perhaps");
+  w.options = "emulate=always";  // of tier scalar: there is nothing to emulate
+  Expect(w, ASSAY_UNSUPPORTED, "scalar cannot be emulated");
   w = {};
   w.routing = "dice";
   Expect(w, ASSAY_UNSUPPORTED, "dice");
@@ -116,6 +143,11 @@ TEST_F(Opening, WhatIsIllegalIsRefused) {
   w = {};
   w.threads = 0;
   Expect(w, ASSAY_REFUSED, "threads is 0");
+  for (const char* limit : {"", "0", "-1", "nan", "7x", "seven"}) {
+    w = {};
+    w.options = std::string("limit=") + limit;
+    Expect(w, ASSAY_REFUSED, w.options.substr(6));
+  }
   driver_ = std::make_unique<Driver>(NativeEngine());
   EXPECT_EQ(driver_->Open("{", {}), ASSAY_FAILED);
   EXPECT_EQ(driver_->Open(R"({"architectures": ["Zebra"]})", {}), driver_->Open("{}", {}));
@@ -123,7 +155,11 @@ TEST_F(Opening, WhatIsIllegalIsRefused) {
 
 TEST_F(Opening, WhatIsThereIsAccepted) {
   Wishes w;
-  w.reduce = "sequential:fp32";
+  for (const char* reduce : {"sequential:fp32", "ring", "ring:bf16", "tree:fp32", "tree:bf16"}) {
+    w.reduce = reduce;
+    EXPECT_EQ(Open(w), ASSAY_OK) << driver_->error().message;
+  }
+  w.options = " limit=7.5  emulate=auto limit=inf ";
   w.act = "a16";
   w.method = "ct-int4-g32";
   w.layout = "row";

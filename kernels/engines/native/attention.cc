@@ -74,7 +74,7 @@ Matrix ScoresOp(Session& s, int rank, const std::string& tap, const Matrix& q, c
     }
   }
   s.dispatcher().RecordElementwise(tap, rank, "scores");
-  scores.Round();
+  s.Round(tap, rank, &scores);
   s.Emit(tap, rank, scores, {q.rows, shape.heads, keys.rows});
   return scores;
 }

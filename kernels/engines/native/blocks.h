@@ -12,11 +12,14 @@
 
 namespace assay::kernels::native {
 
-inline constexpr std::string_view kSequentialName = "all_reduce_sequential_fp32";
+inline constexpr std::string_view kGatherName = "gather_columns";
 
 // --- reduce.cc
-// Σ over ranks in the order given, rounded to the contract's type. No tap, no record.
-Matrix ReduceParts(Session& s, const std::string& tap, std::span<const Matrix> parts);
+// "all_reduce_ring_bf16"
+std::string ReductionName(std::string_view kind, const Reduction& reduction);
+// Σ over ranks in the session's order and wire, rounded to the contract's type: each rank's copy.
+// No tap, no record.
+Matrices ReduceParts(Session& s, const std::string& tap, std::span<const Matrix> parts);
 // Every rank's copy of the sum over its group of `degree` consecutive ranks.
 Matrices AllReduce(Session& s, const std::string& tap, const Matrices& parts, int degree);
 

@@ -6,7 +6,7 @@
 #include <set>
 #include <vector>
 
-#include "kernels/engines/native/blocks.h"
+#include "kernels/collectives/schedule.h"
 #include "kernels/engines/native/contract_types.h"
 #include "kernels/engines/native/dispatcher.h"
 #include "kernels/registry.h"
@@ -27,7 +27,9 @@ std::string List(const Names& names) {
 // A function's stated error is the largest of the tiers': the contract is one for all.
 double Worst(double ElementwiseKernels::*ulp) {
   double worst = 0;
-  for (Tier tier : BuiltTiers()) worst = std::max(worst, Elementwise(tier)->*ulp);
+  for (How how : {How::kHardware, How::kPortable}) {
+    for (Tier tier : BuiltTiers(how)) worst = std::max(worst, Elementwise(tier, how)->*ulp);
+  }
   return worst;
 }
 
@@ -43,10 +45,20 @@ std::string ContractJson() {
       "\"extra\": 0, \"dequant\": \"F64\", \"rope_table\": \"F32\", \"probs\": \"F32\", "
       "\"exp_ulp\": {}, \"rsqrt_ulp\": {}, \"sin_ulp\": 0.5, \"sigmoid_ulp\": {}, "
       "\"div_ulp\": 0.5, \"daz\": false, \"ftz\": false, \"act\": \"a16\", "
+      "\"quantisers\": {{\"a8g32\": \"x/s\", \"a8row\": \"x/s\"}}, "
       "\"reduce_order\": \"sequential\", \"reduce_wire\": \"F32\", "
       "\"arithmetic_class\": \"native\", \"mla_absorbed\": false}}",
       rounding, Worst(&ElementwiseKernels::exp_ulp), Worst(&ElementwiseKernels::rsqrt_ulp),
       Worst(&ElementwiseKernels::sigmoid_ulp));
+}
+
+// Built in either way, lowest first.
+std::vector<Tier> Tiers() {
+  std::vector<Tier> tiers = BuiltTiers();
+  for (Tier tier : BuiltTiers(How::kPortable)) {
+    if (std::find(tiers.begin(), tiers.end(), tier) == tiers.end()) tiers.push_back(tier);
+  }
+  return tiers;
 }
 
 std::string KernelJson(std::string_view name, std::string_view op, std::string_view method,
@@ -61,16 +73,20 @@ std::string KernelJson(std::string_view name, std::string_view op, std::string_v
 
 std::string KernelsJson() {
   std::vector<std::string> rows;
+  std::set<std::string_view> listed;  // both ways of a kernel have one name
   for (const LinearKernel& k : LinearKernels()) {
+    if (!listed.insert(k.name).second) continue;
     rows.push_back(KernelJson(k.name, NameOf(OpKind::kLinear), k.method, NameOf(k.tier), k.layout,
                               k.act, k.lanes, k.extra, k.arithmetic_class));
   }
-  for (Tier tier : BuiltTiers()) {
+  for (Tier tier : Tiers()) {
+    const ElementwiseKernels* table = Elementwise(tier);
+    if (table == nullptr) table = Elementwise(tier, How::kPortable);
     for (std::string_view op : ElementwiseOps()) {
       // The weighted sum of experts goes expert by expert: one accumulator.
       const bool reduces = op == "rms_norm" || op == "scores" || op == "context";
       rows.push_back(KernelJson(ElementwiseName(op, tier), op, "", NameOf(tier), "", "",
-                                reduces ? Elementwise(tier)->lanes : 1, 0, ""));
+                                reduces ? table->lanes : 1, 0, ""));
     }
   }
   std::string text;
@@ -80,8 +96,10 @@ std::string KernelsJson() {
 
 std::string Make() {
   std::set<std::string> methods, layouts, acts;
-  std::vector<std::string> tiers;
-  for (Tier tier : BuiltTiers()) tiers.emplace_back(NameOf(tier));
+  std::vector<std::string> tiers, emulated, reduces;
+  for (Tier tier : Tiers()) tiers.emplace_back(NameOf(tier));
+  for (Tier tier : BuiltTiers(How::kPortable)) emulated.emplace_back(NameOf(tier));
+  for (const Reduction& reduction : Reductions()) reduces.push_back(NameOf(reduction));
   for (const LinearKernel& k : LinearKernels()) {
     methods.emplace(k.method);
     layouts.emplace(k.layout);
@@ -95,9 +113,10 @@ std::string Make() {
                                              "combine", "reduce", "residual"};
   return fmt::format(
       "{{\"methods\": {}, \"tiers\": {}, \"layouts\": {}, \"scopes\": {}, \"families\": {}, "
-      "\"ops\": {}, \"acts\": {}, \"contract\": {}, \"kernels\": {}}}",
+      "\"ops\": {}, \"acts\": {}, \"reduces\": {}, \"emulates\": {}, \"reloads\": true, "
+      "\"contract\": {}, \"kernels\": {}}}",
       List(methods), List(tiers), List(layouts), List(scopes), List(families), List(ops),
-      List(acts), ContractJson(), KernelsJson());
+      List(acts), List(reduces), List(emulated), ContractJson(), KernelsJson());
 }
 
 }  // namespace

@@ -10,8 +10,9 @@
 namespace assay::kernels::native {
 namespace {
 
-constexpr std::array kTiers = {Tier::kScalar, Tier::kAvx2};
+constexpr std::array kTiers = {Tier::kScalar, Tier::kAvx2, Tier::kAvx512};
 constexpr int kMostThreads = 1024;
+constexpr std::string_view kUnquantised = "bf16";
 
 std::string NamesOf(const std::vector<Tier>& tiers) {
   std::string names;
@@ -19,20 +20,46 @@ std::string NamesOf(const std::vector<Tier>& tiers) {
   return names;
 }
 
-Tier ChooseTier(const std::string& wish) {
-  const std::vector<Tier> built = BuiltTiers();
+bool Contains(const std::vector<Tier>& tiers, Tier tier) {
+  return std::find(tiers.begin(), tiers.end(), tier) != tiers.end();
+}
+
+[[noreturn]] void Unsupported(std::string message) {
+  throw EngineError(ASSAY_UNSUPPORTED, std::move(message));
+}
+
+struct Choice {
+  Tier tier;
+  How how;
+};
+
+// Emulation is for what was demanded by name; left to itself the engine takes the host's best.
+Choice ChooseTier(const std::string& wish, const std::string& emulate) {
+  if (!emulate.empty() && emulate != "auto" && emulate != "never" && emulate != "always") {
+    Unsupported(fmt::format("emulate={}; known are never, auto, always", emulate));
+  }
+  const bool must = emulate == "always", may = emulate != "never";
+  const std::vector<Tier> built = BuiltTiers(), portable = BuiltTiers(How::kPortable);
   if (wish.empty()) {
-    for (auto tier = built.rbegin(); tier != built.rend(); ++tier) {
-      if (HostHas(*tier)) return *tier;
+    const std::vector<Tier>& from = must ? portable : built;
+    for (auto tier = from.rbegin(); tier != from.rend(); ++tier) {
+      if (must) return {*tier, How::kPortable};
+      if (HostHas(*tier)) return {*tier, How::kHardware};
+    }
+    Unsupported("no tier can be emulated");
+  }
+  for (Tier tier : kTiers) {
+    if (NameOf(tier) != wish) continue;
+    if (!must && Contains(built, tier) && HostHas(tier)) return {tier, How::kHardware};
+    const bool can = Contains(portable, tier);
+    if (may && can) return {tier, How::kPortable};
+    if (must) Unsupported(fmt::format("tier {} cannot be emulated", wish));
+    if (can || Contains(built, tier)) {
+      Unsupported(fmt::format("this host does not have tier {}, and it {} be emulated", wish,
+                              can ? "may not" : "cannot"));
     }
   }
-  for (Tier tier : built) {
-    if (NameOf(tier) != wish) continue;
-    if (HostHas(tier)) return tier;
-    throw EngineError(ASSAY_UNSUPPORTED, fmt::format("this host does not have tier {}", wish));
-  }
-  throw EngineError(ASSAY_UNSUPPORTED,
-                    fmt::format("tier '{}' is not built; built are {}", wish, NamesOf(built)));
+  Unsupported(fmt::format("tier '{}' is not built; built are {}", wish, NamesOf(built)));
 }
 
 int CheckedThreads(int threads) {
@@ -43,10 +70,10 @@ int CheckedThreads(int threads) {
 
 }  // namespace
 
-std::vector<Tier> BuiltTiers() {
+std::vector<Tier> BuiltTiers(How how) {
   std::vector<Tier> built;
   for (Tier tier : kTiers) {
-    if (Elementwise(tier) != nullptr) built.push_back(tier);
+    if (Elementwise(tier, how) != nullptr) built.push_back(tier);
   }
   return built;
 }
@@ -62,17 +89,16 @@ std::span<const std::string_view> ElementwiseOps() {
 }
 
 Dispatcher::Dispatcher(const KernelWishes& wishes, Memory* memory, const Interceptor* hooks)
-    : tier_(ChooseTier(wishes.tier)),
-      wishes_(wishes),
-      memory_(memory),
-      hooks_(hooks),
-      elementwise_(Elementwise(tier_)),
-      pool_(CheckedThreads(wishes.threads)) {
-  if (wishes_.method.empty()) wishes_.method = "bf16";
+    : wishes_(wishes), memory_(memory), hooks_(hooks), pool_(CheckedThreads(wishes.threads)) {
+  const Choice choice = ChooseTier(wishes.tier, wishes.emulate);
+  tier_ = choice.tier;
+  how_ = choice.how;
+  elementwise_ = Elementwise(tier_, how_);
+  if (wishes_.method.empty()) wishes_.method = kUnquantised;
   if (!wishes_.kernel.empty()) {
     const auto rows = LinearKernels();
     const auto named = std::find_if(rows.begin(), rows.end(), [&](const LinearKernel& row) {
-      return row.name == wishes_.kernel && row.tier == tier_;
+      return row.name == wishes_.kernel && row.tier == tier_ && row.how == how_;
     });
     if (named == rows.end()) {
       throw EngineError(ASSAY_UNSUPPORTED,
@@ -81,34 +107,40 @@ Dispatcher::Dispatcher(const KernelWishes& wishes, Memory* memory, const Interce
     // The name speaks for its own method's weights.
     wishes_.method = std::string(named->method);
   }
+  // Nothing in bf16 alone can have its activations quantised.
+  if (wishes_.method == kUnquantised && !wishes_.act.empty() && wishes_.act != "a16") {
+    Unsupported(fmt::format("no kernel for method {} of tier {} with act {}", wishes_.method,
+                            NameOf(tier_), wishes_.act));
+  }
   Choose(wishes_.method);
 }
 
-// Wishes speak of the quantised weights; what a model keeps in bf16 beside them runs as it does.
 const LinearKernel* Dispatcher::Choose(std::string_view method) const {
   const bool wished = method == wishes_.method;
+  const bool named = wished && !wishes_.kernel.empty();
+  const bool keeps = method == kUnquantised || wishes_.act.empty();
+  const std::string_view act = keeps ? "a16" : std::string_view(wishes_.act);
   for (const LinearKernel& row : LinearKernels()) {
-    if (row.tier != tier_ || row.method != method) continue;
-    if (wished && !wishes_.kernel.empty() && row.name != wishes_.kernel) continue;
+    if (row.tier != tier_ || row.how != how_ || row.method != method) continue;
+    if (named && row.name != wishes_.kernel) continue;
     if (wished && !wishes_.layout.empty() && row.layout != wishes_.layout) continue;
-    if (wished && !wishes_.act.empty() && row.act != wishes_.act) continue;
+    // A kernel that was asked for by name brings its own.
+    if (row.act != act && !(named && wishes_.act.empty())) continue;
     return &row;
   }
   const auto said = [](std::string_view key, const std::string& value) {
     return value.empty() ? std::string() : fmt::format(" {} {}", key, value);
   };
-  throw EngineError(
-      ASSAY_UNSUPPORTED,
-      fmt::format("no kernel for method {} of tier {}{}", method, NameOf(tier_),
-                  wished ? said("named", wishes_.kernel) + said("with layout", wishes_.layout) +
-                               said("with act", wishes_.act)
-                         : ""));
+  Unsupported(
+      fmt::format("no kernel for method {} of tier {}{}{}", method, NameOf(tier_),
+                  wished ? said("named", wishes_.kernel) + said("with layout", wishes_.layout) : "",
+                  keeps ? "" : said("with act", wishes_.act)));
 }
 
 void Dispatcher::RunLinear(int rank, std::span<const std::string> taps, const Parameter& parameter,
-                           const uint16_t* x, int64_t m, int64_t row_begin, int64_t row_end,
+                           const Activations& x, int64_t m, int64_t row_begin, int64_t row_end,
                            float* y) {
-  LinearCall call{rank, taps, parameter.kernel, parameter.View(), x, m, {}};
+  LinearCall call{rank, taps, parameter.kernel, parameter.View(), x, m, {}, {}, {}, {}};
   if (hooks_ != nullptr) hooks_->BeforeLinear(call);
   const LinearKernel& kernel = *call.kernel;
   if (call.weight.layout != kernel.layout) {
@@ -123,27 +155,27 @@ void Dispatcher::RunLinear(int rank, std::span<const std::string> taps, const Pa
   int threads = 0;
   if (m > 0) {
     threads = pool_.Split(last - first, tile, [&](int64_t begin, int64_t end) {
-      kernel.run(call.weight, Activations{.bf16 = call.x}, m, first + begin, first + end, y, call.weight.n);
+      kernel.run(call.weight, call.x, m, first + begin, first + end, y, call.weight.n);
     });
   }
   for (const std::string& tap : taps) {
-    Record(tap, rank, std::string(kernel.name), std::string(NameOf(kernel.tier)),
+    Record(tap, rank, std::string(kernel.name), std::string(NameOf(kernel.tier)), kernel.how,
            std::string(kernel.layout), std::string(kernel.act), threads);
   }
 }
 
 void Dispatcher::RecordElementwise(const std::string& tap, int rank, std::string_view op) const {
   Record(tap, rank, ElementwiseName(op, elementwise_->tier),
-         std::string(NameOf(elementwise_->tier)), "", "", 1);
+         std::string(NameOf(elementwise_->tier)), elementwise_->how, "", "", 1);
 }
 
 void Dispatcher::RecordUntiered(const std::string& tap, int rank, std::string_view what) const {
-  Record(tap, rank, std::string(what), std::string(NameOf(tier_)), "", "", 1);
+  Record(tap, rank, std::string(what), std::string(NameOf(tier_)), how_, "", "", 1);
 }
 
 void Dispatcher::Record(const std::string& tap, int rank, const std::string& kernel,
-                        const std::string& tier, const std::string& layout, const std::string& act,
-                        int threads) const {
+                        const std::string& tier, How how, const std::string& layout,
+                        const std::string& act, int threads) const {
   const assay_host& host = memory_->host();
   if (host.executed == nullptr) return;
   assay_executed record{};
@@ -155,6 +187,8 @@ void Dispatcher::Record(const std::string& tap, int rank, const std::string& ker
   record.layout = layout.c_str();
   record.act = act.c_str();
   record.threads = threads;
+  const std::string said(NameOf(how));
+  record.how = said.c_str();
   host.executed(host.context, &record);
 }
 

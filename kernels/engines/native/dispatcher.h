@@ -21,25 +21,29 @@ namespace assay::kernels::native {
 // What assay_open demands of kernels; empty: the engine's own choice.
 struct KernelWishes {
   std::string tier, kernel, method, layout, act;
+  std::string emulate;  // "never", "auto", "always"; empty: auto
   int threads = 1;
 };
 
 class Dispatcher {
  public:
-  // Throws EngineError (unsupported) if the tier is not built or the host lacks it, or if no
-  // kernel is what was wished for. There is no fallback.
+  // Throws EngineError (unsupported) if the tier is not built, or the host lacks it and it may or
+  // can not be emulated, or if no kernel is what was wished for. There is no fallback.
   Dispatcher(const KernelWishes& wishes, Memory* memory, const Interceptor* hooks);
 
-  // The kernel for a method's weights, of the session's tier. Throws EngineError (unsupported).
+  // The kernel for a method's weights, of the session's tier. Wishes for a kernel or a layout bind
+  // the session's method alone; the wish for an activation type binds every quantised method, and
+  // without it activations stay 16 bits wide. Throws EngineError (unsupported).
   const LinearKernel* Choose(std::string_view method) const;
   const ElementwiseKernels& elementwise() const { return *elementwise_; }
   Tier tier() const { return tier_; }
+  How how() const { return how_; }
 
   // y [m, n] fp32 of rows [row_begin, row_end) of the parameter's matrix, other columns untouched;
   // y's row stride is n. Records what ran for each tap. Throws EngineError (refused) before
   // running if the weight lies in another layout than the kernel's.
   void RunLinear(int rank, std::span<const std::string> taps, const Parameter& parameter,
-                 const uint16_t* x, int64_t m, int64_t row_begin, int64_t row_end, float* y);
+                 const Activations& x, int64_t m, int64_t row_begin, int64_t row_end, float* y);
 
   // Says that an op of the elementwise table ran: "rms_norm" becomes "rms_norm_avx2".
   void RecordElementwise(const std::string& tap, int rank, std::string_view op) const;
@@ -49,9 +53,10 @@ class Dispatcher {
 
  private:
   void Record(const std::string& tap, int rank, const std::string& kernel, const std::string& tier,
-              const std::string& layout, const std::string& act, int threads) const;
+              How how, const std::string& layout, const std::string& act, int threads) const;
 
   Tier tier_ = Tier::kScalar;
+  How how_ = How::kHardware;
   KernelWishes wishes_;
   Memory* memory_;
   const Interceptor* hooks_;
@@ -63,7 +68,7 @@ class Dispatcher {
 std::string ElementwiseName(std::string_view op, Tier tier);
 // Ops of ElementwiseKernels by name, in the order in which describe() lists them.
 std::span<const std::string_view> ElementwiseOps();
-// Tiers that this binary has kernels for, lowest first.
-std::vector<Tier> BuiltTiers();
+// Tiers that this binary has kernels for, lowest first; as instructions, and emulated.
+std::vector<Tier> BuiltTiers(How how = How::kHardware);
 
 }  // namespace assay::kernels::native

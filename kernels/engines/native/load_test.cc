@@ -176,7 +176,8 @@ TEST_F(Loading, WrongShapesAreToldInTheirUnits) {
   EXPECT_NE(message().find("stored as U8, the parameter takes I32"), std::string::npos);
 
   EXPECT_EQ(LoadShaped("model.norm.weight", DType::kBF16, {96, 1}), ASSAY_REFUSED);
-  EXPECT_EQ(LoadShaped("model.norm.weight", DType::kF32, {96}), ASSAY_UNSUPPORTED);
+  EXPECT_EQ(LoadShaped("model.norm.weight", DType::kI32, {96}), ASSAY_REFUSED);
+  EXPECT_EQ(LoadShaped("lm_head.weight", DType::kF32, {261, 96}), ASSAY_UNSUPPORTED);
 }
 
 TEST_F(Loading, AStatedShapeThatLiesIsRefused) {
@@ -225,8 +226,9 @@ TEST_F(Loading, TensorsThatNothingTakesAreRefusedOrKnown) {
   EXPECT_EQ(load_with("model.layers.3.self_attn.q_b_proj.weight"), ASSAY_OK) << message();
 }
 
+// Before every rank was loaded; afterwards it is a reload.
 TEST_F(Loading, TwiceIsRefused) {
-  Open(1);
+  Open(2);
   const std::vector<std::string> router = NamesWith(*checkpoint_, "layers.1.mlp.gate.");
   ASSERT_EQ(driver_.Load(0, *checkpoint_, router), ASSAY_OK) << message();
   EXPECT_EQ(driver_.Load(0, *checkpoint_, router), ASSAY_FAILED);

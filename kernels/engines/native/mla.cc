@@ -65,8 +65,9 @@ Matrix MlaRank(Session& s, int rank, int64_t layer, const Matrix& normed, int64_
     kv_a = std::move(low[1]);
     q = LinearOp(s, rank, tap("attn.q"), NormOp(s, rank, tap("attn.q_a_norm"), low[0]));
   } else {
-    q = LinearOp(s, rank, tap("attn.q"), normed);
-    kv_a = LinearOp(s, rank, tap("attn.kv_a"), normed);
+    Matrices both = LinearOps(s, rank, {tap("attn.q"), tap("attn.kv_a")}, normed);
+    q = std::move(both[0]);
+    kv_a = std::move(both[1]);
   }
   const Matrix latent =
       NormOp(s, rank, tap("attn.kv_a_norm"), ColumnsOf(s.memory(), kv_a, 0, c.kv_lora));

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
-#include <limits>
+#include <map>
 
 #include "kernels/engines/native/contract_types.h"
 #include "kernels/loaders/engine_error.h"
@@ -30,31 +30,72 @@ bool IsRowParallel(std::string_view path) {
 
 // Adds the bias of a segment's columns to every row of y [m, n].
 void AddBias(Session& s, const Parameter& parameter, const Segment& segment, int64_t m, float* y) {
-  const auto bias = parameter.parts.find("bias");
-  if (bias == parameter.parts.end() || !parameter.adds_bias) return;
-  const auto* bits = reinterpret_cast<const uint16_t*>(bias->second.bytes.data());
-  Matrix row(s.memory(), 1, segment.rows, DType::kF32);
-  for (int64_t i = 0; i < segment.rows; ++i) row.values[i] = FromBf16(bits[segment.first_row + i]);
+  if (parameter.floats.data() == nullptr || !parameter.adds_bias) return;
+  const float* bias = parameter.floats.data() + segment.first_row;
   for (int64_t token = 0; token < m; ++token) {
     float* at = y + token * parameter.n + segment.first_row;
-    s.dispatcher().elementwise().add(at, row.data(), segment.rows, at);
+    s.dispatcher().elementwise().add(at, bias, segment.rows, at);
   }
 }
+
+// One input of linear ops: what enters a kernel, made once for each activation type.
+class LinearInput {
+ public:
+  LinearInput(Session& s, const Matrix& x) : s_(s), x_(x), bits_(Bf16Of(s.memory(), x)) {}
+
+  // What the kernel takes.
+  Activations For(const LinearKernel& kernel) {
+    if (kernel.act == "a16") return {.bf16 = bits_.data()};
+    const QuantisedRows& x = Quantised(kernel);
+    return {.codes = x.codes.data(), .scales = x.scales.data(), .sums = x.sums.data()};
+  }
+  // nullptr: the kernel takes no codes.
+  const QuantisedRows* CodesFor(const LinearKernel& kernel) {
+    return kernel.act == "a16" ? nullptr : &Quantised(kernel);
+  }
+
+ private:
+  const QuantisedRows& Quantised(const LinearKernel& kernel) {
+    const auto [at, added] = quantised_.try_emplace(std::string(kernel.act));
+    QuantisedRows& made = at->second;
+    if (!added) return made;
+    constexpr int64_t kStep = 32;
+    if (x_.columns % kStep != 0) {
+      throw EngineError(ASSAY_FAILED, fmt::format("{} columns, no whole number of {}s, for {}",
+                                                  x_.columns, kStep, kernel.name));
+    }
+    made.rows = x_.rows;
+    made.columns = x_.columns;
+    made.group = kernel.act == "a8row" ? x_.columns : kStep;
+    made.codes = Array<int8_t>(s_.memory(), x_.count());
+    made.scales = Array<float>(s_.memory(), x_.count() / kStep);
+    made.sums = Array<int32_t>(s_.memory(), x_.count() / kStep);
+    s_.dispatcher().elementwise().quantise(bits_.data(), x_.rows, x_.columns, made.group,
+                                           made.codes.data(), made.scales.data(), made.sums.data());
+    return made;
+  }
+  Session& s_;
+  const Matrix& x_;
+  Array<uint16_t> bits_;
+  std::map<std::string, QuantisedRows, std::less<>> quantised_;  // by act
+};
 
 // Taps [begin, end) of one parameter.
 void RunMerged(Session& s, int rank, const std::vector<std::string>& taps,
                const RankParameters::Place& first, const std::vector<const Segment*>& segments,
-               const uint16_t* x, int64_t m, Matrices* out) {
+               LinearInput* x, int64_t m, Matrices* out) {
   const Parameter& parameter = *first.parameter;
+  const LinearKernel& kernel = *parameter.kernel;
   int64_t row_begin = parameter.n, row_end = 0;
   for (const Segment* segment : segments) {
     row_begin = std::min(row_begin, segment->first_row);
     row_end = std::max(row_end, segment->first_row + segment->rows);
   }
   Array<float> y(s.memory(), CheckedProduct(m, parameter.n));
-  s.dispatcher().RunLinear(rank, taps, parameter, x, m, row_begin, row_end, y.data());
+  s.dispatcher().RunLinear(rank, taps, parameter, x->For(kernel), m, row_begin, row_end, y.data());
   for (size_t i = 0; i < segments.size(); ++i) {
     const Segment& segment = *segments[i];
+    if (const QuantisedRows* codes = x->CodesFor(kernel)) s.EmitCodes(taps[i], rank, *codes);
     AddBias(s, parameter, segment, m, y.data());
     Matrix value(s.memory(), m, segment.rows, LinearTypeOf(taps[i]));
     for (int64_t token = 0; token < m; ++token) {
@@ -102,7 +143,7 @@ DType LinearTypeOf(std::string_view tap) {
 
 Matrices LinearOps(Session& s, int rank, const std::vector<std::string>& taps, const Matrix& x) {
   const RankParameters& parameters = s.rank(rank).parameters;
-  const Array<uint16_t> bits = Bf16Of(s.memory(), x);
+  LinearInput input(s, x);
   Matrices out;
   for (size_t begin = 0; begin < taps.size();) {
     const RankParameters::Place first = parameters.Get(ParameterOf(taps[begin]));
@@ -119,7 +160,7 @@ Matrices LinearOps(Session& s, int rank, const std::vector<std::string>& taps, c
       merged.push_back(taps[end]);
       segments.push_back(place.segment);
     }
-    RunMerged(s, rank, merged, first, segments, bits.data(), x.rows, &out);
+    RunMerged(s, rank, merged, first, segments, &input, x.rows, &out);
     begin = end;
   }
   return out;
@@ -137,10 +178,7 @@ Matrix NormOp(Session& s, int rank, const std::string& tap, const Matrix& x) {
                       fmt::format("{}: input has {} columns, the weight {}", tap, x.columns, n));
   }
   Matrix y(s.memory(), x.rows, x.columns, kNormType);
-  const auto* bits = reinterpret_cast<const uint16_t*>(parameter.parts.at("weight").bytes.data());
-  Matrix w(s.memory(), 1, n, DType::kF32);
-  for (int64_t i = 0; i < n; ++i) w.values[i] = FromBf16(bits[i]);
-  s.dispatcher().elementwise().rms_norm(x.data(), w.data(),
+  s.dispatcher().elementwise().rms_norm(x.data(), parameter.floats.data(),
                                         static_cast<float>(s.config().rms_norm_eps),
                                         x.rows * (x.columns / n), n, y.data());
   s.dispatcher().RecordElementwise(tap, rank, "rms_norm");
@@ -174,8 +212,9 @@ Matrix ActOp(Session& s, int rank, const std::string& tap, const Matrix& gate, c
                                                 gate.columns, up.rows, up.columns));
   }
   Matrix y(s.memory(), gate.rows, gate.columns, kActType);
-  s.dispatcher().elementwise().swiglu(
-      gate.data(), up.data(), std::numeric_limits<float>::infinity(), gate.count(), y.data());
+  ActCall call{tap, rank, s.act_limit()};
+  if (s.hooks() != nullptr) s.hooks()->BeforeAct(call);
+  s.dispatcher().elementwise().swiglu(gate.data(), up.data(), call.limit, gate.count(), y.data());
   s.dispatcher().RecordElementwise(tap, rank, "swiglu");
   return s.Finish(tap, rank, std::move(y));
 }

@@ -25,7 +25,8 @@ std::string LayerTap(int64_t layer, std::string_view rest);  // "L1." + rest
 std::string ParameterOf(std::string_view tap);
 DType LinearTypeOf(std::string_view tap);
 
-// y = x Wᵀ + bias for each tap; neighbours of one merged parameter run as one matrix.
+// y = x Wᵀ + bias for each tap; neighbours of one merged parameter run as one matrix. Where the
+// weight's kernel takes 8-bit activations, x is quantised once, and each tap gives its codes.
 Matrices LinearOps(Session& s, int rank, const std::vector<std::string>& taps, const Matrix& x);
 Matrix LinearOp(Session& s, int rank, const std::string& tap, const Matrix& x);
 

@@ -72,14 +72,8 @@ std::vector<float> CorrectionBias(Session& s, int rank, const std::string& op) {
   const auto place = s.config().topk_method == "noaux_tc" ? s.rank(rank).parameters.Get(op)
                                                           : s.rank(rank).parameters.Find(op);
   if (place.parameter == nullptr) return {};
-  const Part& part = place.parameter->parts.at("bias");
-  std::vector<float> bias(static_cast<size_t>(part.shape.rows));
-  for (size_t i = 0; i < bias.size(); ++i) {
-    bias[i] = part.shape.dtype == DType::kBF16
-                  ? FromBf16(reinterpret_cast<const uint16_t*>(part.bytes.data())[i])
-                  : reinterpret_cast<const float*>(part.bytes.data())[i];
-  }
-  return bias;
+  const Array<float>& bias = place.parameter->floats;
+  return {bias.data(), bias.data() + bias.count()};
 }
 
 void CheckExperts(const ModelConfig& config, const std::string& tap, const Matrix& x) {

@@ -139,8 +139,8 @@ void Reduce(const OpCall& op) {
   Matrices parts;
   for (const assay_tensor& input : op.inputs) parts.push_back(ReadMatrix(op.s.memory(), input));
   if (parts.empty()) throw EngineError(ASSAY_FAILED, op.tap + ": no inputs");
-  op.Give(ReduceParts(op.s, op.tap, parts));
-  op.s.dispatcher().RecordUntiered(op.tap, op.rank, kSequentialName);
+  op.Give(ReduceParts(op.s, op.tap, parts).front());
+  op.s.dispatcher().RecordUntiered(op.tap, op.rank, ReductionName("all_reduce", op.s.reduction()));
 }
 
 void Add(const OpCall& op) {

@@ -3,9 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
+#include <limits>
 
-#include "kernels/collectives/sequential.h"
 #include "kernels/engines/native/blocks.h"
 #include "kernels/loaders/engine_error.h"
 
@@ -46,12 +47,41 @@ void CheckModel(const ModelConfig& c) {
   if (rotated % 2 != 0) Refuse(fmt::format("RoPE rotates pairs; {} elements are odd", rotated));
 }
 
-void CheckReduce(const std::string& wish) {
-  if (wish.empty()) return;
-  for (const CollectiveRow& row : Collectives()) {
-    if (wish == row.order || wish == fmt::format("{}:{}", row.order, row.wire)) return;
+Reduction ReadReduction(const std::string& wish) {
+  if (wish.empty()) return {};
+  if (const auto reduction = ReductionFromName(wish)) return *reduction;
+  std::string known;
+  for (const Reduction& reduction : Reductions()) known += " " + NameOf(reduction);
+  Unsupported(fmt::format("reduce '{}'; known are{}", wish, known));
+}
+
+float ReadLimit(std::string_view text) {
+  if (text == "inf") return std::numeric_limits<float>::infinity();
+  double limit = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), limit);
+  if (error != std::errc() || end != text.data() + text.size() || !(limit > 0)) {
+    Refuse(fmt::format("limit is '{}'; allowed is a number above 0, or inf", text));
   }
-  Unsupported(fmt::format("reduce '{}'; known is sequential:fp32", wish));
+  return static_cast<float>(limit);
+}
+
+// assay_open's "key=value key=value".
+void ReadOptions(std::string_view options, Settings* s) {
+  while (!options.empty()) {
+    const std::string_view option = options.substr(0, options.find(' '));
+    options.remove_prefix(std::min(options.size(), option.size() + 1));
+    if (option.empty()) continue;
+    const size_t equals = std::min(option.find('='), option.size());
+    const std::string_view key = option.substr(0, equals);
+    const std::string_view value = option.substr(std::min(equals + 1, option.size()));
+    if (key == "limit") {
+      s->act_limit = ReadLimit(value);
+    } else if (key == "emulate") {
+      s->wishes.emulate = std::string(value);
+    } else {
+      Unsupported(fmt::format("option '{}'; known are limit and emulate", option));
+    }
+  }
 }
 
 }  // namespace
@@ -69,7 +99,7 @@ Settings ReadSettings(const assay_open& request) {
   if (request.pools > 1 || request.pools < 0) {
     Unsupported(fmt::format("{} pools inside a rank; known is 1", request.pools));
   }
-  CheckReduce(Text(request.reduce));
+  s.reduction = ReadReduction(Text(request.reduce));
   const std::string routing = Text(request.routing);
   if (!routing.empty() && routing != "model" && routing != "forced") {
     Unsupported(fmt::format("routing '{}'; known are model and forced", routing));
@@ -77,8 +107,14 @@ Settings ReadSettings(const assay_open& request) {
   s.routing_forced = routing == "forced";
   s.config = ValueOrThrow(ParseModelConfig(Text(request.config_json), "config.json"));
   CheckModel(s.config);
-  s.wishes = {Text(request.tier),   Text(request.kernel), Text(request.method),
-              Text(request.layout), Text(request.act),    request.threads};
+  s.wishes.tier = Text(request.tier);
+  s.wishes.kernel = Text(request.kernel);
+  s.wishes.method = Text(request.method);
+  s.wishes.layout = Text(request.layout);
+  s.wishes.act = Text(request.act);
+  s.wishes.threads = request.threads;
+  s.act_limit = static_cast<float>(s.config.act_limit);
+  ReadOptions(Text(request.options), &s);
   return s;
 }
 
@@ -107,7 +143,11 @@ void Session::Load(const assay_load& request) {
   const std::vector<assay_tensor> tensors = CopyTensors(request.tensors, request.tensor_count);
   assay_load copy = request;
   copy.tensors = tensors.data();
-  loader_.Load(copy, &rank(request.rank).parameters);
+  // Once every rank was loaded, loading again replaces; keys and values of the old weights go.
+  const bool replaces = std::all_of(ranks_.begin(), ranks_.end(),
+                                    [](const Rank& r) { return !r.parameters.empty(); });
+  loader_.Load(copy, replaces, &rank(request.rank).parameters);
+  if (replaces) Reset();
 }
 
 void Session::Reset() {
@@ -116,55 +156,63 @@ void Session::Reset() {
   }
 }
 
-void Session::Reduce(const assay_reduce& request) {
-  if (request.output == nullptr) throw EngineError(ASSAY_FAILED, "output is NULL");
-  Matrices parts;
-  for (const assay_tensor& input : CopyTensors(request.inputs, request.rank_count)) {
-    parts.push_back(ReadMatrix(memory_, input));
-  }
-  if (parts.empty()) throw EngineError(ASSAY_FAILED, "nothing to reduce: rank_count is 0");
-  WriteMatrix(ReduceParts(*this, Text(request.tap), parts), request.output);
-  dispatcher_.RecordUntiered(Text(request.tap), -1, kSequentialName);
+void Session::EmitBytes(const std::string& tap, int rank, uint32_t dtype,
+                        std::vector<int64_t> shape, void* data) const {
+  const assay_host& host = memory_.host();
+  if (host.tap == nullptr) return;
+  assay_tensor tensor{};
+  tensor.size = sizeof tensor;
+  tensor.name = tap.c_str();
+  tensor.rank = rank;
+  tensor.dtype = dtype;
+  tensor.ndim = static_cast<uint32_t>(shape.size());
+  std::copy(shape.begin(), shape.end(), tensor.shape);
+  tensor.data = data;
+  tensor.bytes = static_cast<uint64_t>(SizeOf(static_cast<DType>(dtype)).count());
+  for (int64_t extent : shape) tensor.bytes *= static_cast<uint64_t>(extent);
+  host.tap(host.context, &tensor);
 }
 
 void Session::Emit(const std::string& tap, int rank, const Matrix& value,
                    std::vector<int64_t> shape) const {
-  const assay_host& host = memory_.host();
-  if (!emits_ || host.tap == nullptr) return;
+  if (!emits_ || memory_.host().tap == nullptr) return;
   if (shape.empty()) shape = {value.rows, value.columns};
   std::vector<std::byte> bytes = BytesOf(value);
-  assay_tensor tensor{};
-  tensor.size = sizeof tensor;
-  tensor.name = tap.c_str();
-  tensor.rank = rank;
-  tensor.dtype = static_cast<uint32_t>(value.type);
-  tensor.ndim = static_cast<uint32_t>(shape.size());
-  std::copy(shape.begin(), shape.end(), tensor.shape);
-  tensor.data = bytes.data();
-  tensor.bytes = bytes.size();
-  host.tap(host.context, &tensor);
+  EmitBytes(tap, rank, static_cast<uint32_t>(value.type), std::move(shape), bytes.data());
 }
 
 void Session::EmitIds(const std::string& tap, int rank, const std::vector<int32_t>& ids,
                       int64_t rows) const {
-  const assay_host& host = memory_.host();
-  if (!emits_ || host.tap == nullptr) return;
+  if (!emits_ || memory_.host().tap == nullptr) return;
   std::vector<int32_t> copy = ids;
-  assay_tensor tensor{};
-  tensor.size = sizeof tensor;
-  tensor.name = tap.c_str();
-  tensor.rank = rank;
-  tensor.dtype = ASSAY_I32;
-  tensor.ndim = 2;
-  tensor.shape[0] = rows;
-  tensor.shape[1] = rows == 0 ? 0 : static_cast<int64_t>(ids.size()) / rows;
-  tensor.data = copy.data();
-  tensor.bytes = copy.size() * sizeof(int32_t);
-  host.tap(host.context, &tensor);
+  const int64_t columns = rows == 0 ? 0 : static_cast<int64_t>(ids.size()) / rows;
+  EmitBytes(tap, rank, ASSAY_I32, {rows, columns}, copy.data());
+}
+
+void Session::EmitCodes(const std::string& tap, int rank, const QuantisedRows& x) const {
+  if (memory_.host().tap == nullptr) return;
+  std::vector<int8_t> codes(x.codes.data(), x.codes.data() + x.codes.count());
+  EmitBytes(tap + ".x_q", rank, ASSAY_I8, {x.rows, x.columns}, codes.data());
+  // A row's one scale stands in each of its 32s.
+  const int64_t held = x.columns / 32, step = x.group / 32, given = held / step;
+  std::vector<float> scales;
+  for (int64_t i = 0; i < x.rows * given; ++i) {
+    scales.push_back(x.scales[i / given * held + i % given * step]);
+  }
+  EmitBytes(tap + ".x_scale", rank, ASSAY_F32, {x.rows, given}, scales.data());
+}
+
+void Session::Round(const std::string& tap, int rank, Matrix* value) const {
+  if (hooks_ != nullptr) {
+    RoundCall call{tap, rank, value->type, {value->data(), static_cast<size_t>(value->count())}};
+    hooks_->BeforeRound(call);
+    if (call.done) return;
+  }
+  value->Round();
 }
 
 Matrix Session::Finish(const std::string& tap, int rank, Matrix value) const {
-  value.Round();
+  Round(tap, rank, &value);
   Emit(tap, rank, value);
   return value;
 }

@@ -10,9 +10,11 @@
 #include "harness/abi/assay_engine.h"
 #include "harness/checkpoint/model_config.h"
 #include "harness/shard/plan.h"
+#include "kernels/collectives/schedule.h"
 #include "kernels/engines/native/dispatcher.h"
 #include "kernels/engines/native/kv_cache.h"
 #include "kernels/engines/native/rope_table.h"
+#include "kernels/engines/native/values.h"
 #include "kernels/faults/interceptor.h"
 #include "kernels/loaders/loader.h"
 #include "kernels/loaders/memory.h"
@@ -30,6 +32,8 @@ struct Settings {
   ModelConfig config;
   shard::Degrees degrees;
   KernelWishes wishes;
+  Reduction reduction;
+  float act_limit = 0;  // clamp of the activation's inputs; +inf: none
   bool routing_forced = false;
 };
 // Throws EngineError: unsupported for what this engine does not have, refused for what is illegal.
@@ -45,13 +49,15 @@ class Session {
   void Export(int rank, std::string_view component, assay_shard* out);  // export.cc
   void RunOp(const assay_op& request);                                  // run_op.cc
   void Run(const assay_run& request);                                   // run.cc
-  void Reduce(const assay_reduce& request);
+  void Reduce(const assay_reduce& request);                             // reduce.cc
   void Reset();
 
   // For the blocks.
   const ModelConfig& config() const { return settings_.config; }
   int tp() const { return settings_.degrees.tp; }
   int attn_tp() const { return settings_.degrees.attention(); }
+  const Reduction& reduction() const { return settings_.reduction; }
+  float act_limit() const { return settings_.act_limit; }
   bool routing_forced() const { return settings_.routing_forced; }
   Memory& memory() { return memory_; }
   Dispatcher& dispatcher() { return dispatcher_; }
@@ -65,11 +71,18 @@ class Session {
             std::vector<int64_t> shape = {}) const;
   void EmitIds(const std::string& tap, int rank, const std::vector<int32_t>& ids,
                int64_t rows) const;
-  // Rounds to the matrix's type, then emits.
+  // What entered a product as 8-bit activations, beside the product's tap: `TAP.x_q` and
+  // `TAP.x_scale`. Also inside run_op, where no output is asked for them.
+  void EmitCodes(const std::string& tap, int rank, const QuantisedRows& x) const;
+  // Rounds to the matrix's type.
+  void Round(const std::string& tap, int rank, Matrix* value) const;
+  // Rounds, then emits.
   Matrix Finish(const std::string& tap, int rank, Matrix value) const;
 
  private:
   int CheckedRank(int rank) const;
+  void EmitBytes(const std::string& tap, int rank, uint32_t dtype, std::vector<int64_t> shape,
+                 void* data) const;
 
   Settings settings_;
   Memory memory_;

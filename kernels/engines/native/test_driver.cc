@@ -120,7 +120,7 @@ int Driver::Open(const std::string& config_json, const Wishes& w) {
   open.act = w.act.c_str();
   open.reduce = w.reduce.c_str();
   open.routing = w.routing.c_str();
-  open.options = "";
+  open.options = w.options.c_str();
   return engine_->open(&open, &host_, &session_, Fresh());
 }
 
@@ -267,8 +267,8 @@ void Driver::TapHook(void* context, const assay_tensor* value) {
 }
 
 void Driver::RanHook(void* context, const assay_executed* r) {
-  static_cast<Driver*>(context)->ran[{r->tap, r->rank}] = {r->kernel, r->tier, r->layout, r->act,
-                                                           r->threads};
+  static_cast<Driver*>(context)->ran[{r->tap, r->rank}] = {r->kernel, r->tier,    r->layout,
+                                                           r->act,    r->threads, r->how};
 }
 
 void* Driver::AllocHook(void* context, uint64_t bytes, uint64_t alignment) {

@@ -25,12 +25,13 @@ struct Tap {
 struct Ran {
   std::string kernel, tier, layout, act;
   int threads = 0;
+  std::string how;
 };
 
 // What a session is opened with; defaults are assay_open's.
 struct Wishes {
   int tp = 1, attn_tp = 0, threads = 1;
-  std::string tier = "scalar", kernel, method, layout, act, reduce, routing;
+  std::string tier = "scalar", kernel, method, layout, act, reduce, routing, options;
 };
 
 // A tensor to hand in: fp32 or int32 values.

@@ -39,6 +39,15 @@ Matrix Copy(Memory& memory, const Matrix& matrix);
 // bf16 bits of each value, rounded: what enters a linear kernel.
 Array<uint16_t> Bf16Of(Memory& memory, const Matrix& matrix);
 
+// 8-bit activations of one input, as ElementwiseKernels::quantise makes them.
+struct QuantisedRows {
+  int64_t rows = 0, columns = 0;
+  int64_t group = 0;    // elements along a row that share a scale
+  Array<int8_t> codes;  // [rows, columns]
+  Array<float> scales;  // [rows, columns/32]
+  Array<int32_t> sums;  // [rows, columns/32]
+};
+
 // An input tensor as fp32. [a, b, c] is read as [a, b·c] unless `last_axis` keeps the last axis
 // whole: [a·b, c]. Throws EngineError for a type that is not floating, or a shape and size that do
 // not fit.
