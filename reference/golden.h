@@ -34,9 +34,13 @@ struct GoldenRow {
 
 // `root` is laid out like goldens/: goldens/NAME/, checkpoints/NAME/, quantised/NAME/. All goldens,
 // by name. A model that the oracle does not know, or that is not on the machine, is a NOT_EXECUTED
-// row; a folder that cannot be read is a FAIL row. Error: root has no golden at all.
-Result<std::vector<GoldenRow>> VerifyGoldens(const std::string& root);
-std::vector<GoldenRow> VerifyGolden(const std::string& root, const std::string& name);
+// row; a folder that cannot be read is a FAIL row, and so is a fetched model that is not the one
+// that was recorded. `models`: where fetched models lie; empty: root/fetched. Error: root has no
+// golden at all.
+Result<std::vector<GoldenRow>> VerifyGoldens(const std::string& root,
+                                             const std::string& models = "");
+std::vector<GoldenRow> VerifyGolden(const std::string& root, const std::string& name,
+                                    const std::string& models = "");
 
 // One prompt with an oracle that the caller made. `observe` is passed to the compared runs (see
 // RunRequest): negative controls.

@@ -49,6 +49,19 @@ double FunctionRoundings(const Node& node, const Evaluation& e, const Step& step
   }
 }
 
+void Widen(const std::map<std::string, Tensor>& moved, const std::map<std::string, Tensor>& plain,
+           std::map<std::string, double>* deviations) {
+  for (const auto& [tap, value] : moved) {
+    const auto found = plain.find(tap);
+    if (found == plain.end() || found->second.data.size() != value.data.size()) continue;
+    double& deviation = (*deviations)[tap];
+    for (size_t i = 0; i < value.data.size(); ++i) {
+      const double d = std::fabs(value.data[i] - found->second.data[i]);
+      if (d > deviation) deviation = d;
+    }
+  }
+}
+
 }  // namespace
 
 double DoubleError(const Node& node, const Evaluation& e, size_t element, const Step& step) {
@@ -64,8 +77,10 @@ double DoubleError(const Node& node, const Evaluation& e, size_t element, const 
 }
 
 Result<Amplification> MeasureAmplification(const Oracle& oracle, const RunRequest& request,
-                                           const Trace& plain) {
+                                           const Trace& plain, Derive derive) {
   Amplification result;
+  std::map<std::string, Tensor> plain_derived;
+  if (derive != nullptr) plain_derived = derive(plain[0].at("logits"));
   for (int run = 0; run < kRuns; ++run) {
     RunRequest moved = request;
     double products = 0;
@@ -81,14 +96,9 @@ Result<Amplification> MeasureAmplification(const Oracle& oracle, const RunReques
     };
     const auto trace = oracle.Run(moved, Contract::Exact());
     if (!trace) return trace.error();
-    for (const auto& [tap, value] : (*trace)[0]) {
-      const auto found = plain[0].find(tap);
-      if (found == plain[0].end() || found->second.data.size() != value.data.size()) continue;
-      double& deviation = result.deviation[tap];
-      for (size_t i = 0; i < value.data.size(); ++i) {
-        const double d = std::fabs(value.data[i] - found->second.data[i]);
-        if (d > deviation) deviation = d;
-      }
+    Widen((*trace)[0], plain[0], &result.deviation);
+    if (derive != nullptr) {
+      Widen(derive((*trace)[0].at("logits")), plain_derived, &result.deviation);
     }
     ++result.runs;
     if (products > kLargeChain) break;

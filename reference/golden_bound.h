@@ -21,9 +21,13 @@ struct Amplification {
 double DoubleError(const Node& node, const Evaluation& evaluation, size_t element,
                    const Step& step);
 
+// What a golden stores of the logits; its results are measured beside the taps, by their names.
+using Derive = std::map<std::string, Tensor> (*)(const Tensor& logits);
+
 // `plain`: the chain's own trace, one prefill. The number of runs follows from its size alone.
+// `derive` may be null.
 Result<Amplification> MeasureAmplification(const Oracle& oracle, const RunRequest& request,
-                                           const Trace& plain);
+                                           const Trace& plain, Derive derive = nullptr);
 
 // In units of a tap's largest golden value: rounding of the type that the file stores, and twice
 // the deviation (the golden is such an evaluation, and so is the oracle's). Integers: 0.

@@ -1,6 +1,7 @@
 #include "reference/golden_file.h"
 
 #include <fmt/format.h>
+#include <sodium.h>
 
 #include <cmath>
 #include <cstring>
@@ -45,6 +46,28 @@ Result<Json> ReadJson(const std::string& path) {
   return json;
 }
 
+Result<FetchedFile> ReadFetched(const Json& json) {
+  if (!json.is_object()) return Error{"must be an object with file, bytes and sha256"};
+  const Json file = json.value("file", Json()), bytes = json.value("bytes", Json()),
+             digest = json.value("sha256", Json());
+  FetchedFile out;
+  if (!file.is_string() || !IsPlainName(file.get<std::string>())) {
+    return Error{"\"file\" must be a plain file name"};
+  }
+  if (!bytes.is_number_unsigned() || bytes.get<uint64_t>() == 0 ||
+      bytes.get<uint64_t>() > uint64_t{INT64_MAX}) {
+    return Error{"\"bytes\" must be a positive integer"};
+  }
+  out.file = file.get<std::string>();
+  out.bytes = bytes.get<int64_t>();
+  if (digest.is_string()) out.sha256 = digest.get<std::string>();
+  const bool hex = out.sha256.find_first_not_of("0123456789abcdef") == std::string::npos;
+  if (out.sha256.size() != 2 * crypto_hash_sha256_BYTES || !hex) {
+    return Error{"\"sha256\" must be 64 digits, 0–9 and a–f"};
+  }
+  return out;
+}
+
 int64_t LoadInteger(const TensorView& view, int64_t index) {
   if (view.dtype == DType::kI64) {
     int64_t wide;
@@ -86,6 +109,32 @@ Result<GoldenTensor> Widen(const TensorView& view) {
 
 bool GoldenTensor::integer() const { return dtype == DType::kI32 || dtype == DType::kI64; }
 
+Status CheckFetched(const std::string& path, const FetchedFile& expected) {
+  std::error_code failed;
+  const auto size = std::filesystem::file_size(path, failed);
+  if (failed) return Error{fmt::format("{}: cannot be read: {}", path, failed.message())};
+  if (size != static_cast<std::uintmax_t>(expected.bytes)) {
+    return Error{fmt::format("{}: {} bytes, the golden's file has {}", path, size, expected.bytes)};
+  }
+  std::ifstream file(path, std::ios::binary);
+  crypto_hash_sha256_state state;
+  crypto_hash_sha256_init(&state);
+  std::vector<char> buffer(size_t{1} << 20);
+  while (file.read(buffer.data(), static_cast<std::streamsize>(buffer.size())) ||
+         file.gcount() > 0) {
+    crypto_hash_sha256_update(&state, reinterpret_cast<const unsigned char*>(buffer.data()),
+                              static_cast<unsigned long long>(file.gcount()));
+  }
+  if (!file.eof()) return Error{path + ": cannot be read to its end"};
+  unsigned char digest[crypto_hash_sha256_BYTES];
+  crypto_hash_sha256_final(&state, digest);
+  std::string said;
+  for (const unsigned char byte : digest) said += fmt::format("{:02x}", byte);
+  if (said == expected.sha256) return Ok();
+  return Error{
+      fmt::format("{}: SHA-256 {}, the golden's file has {}", path, said, expected.sha256)};
+}
+
 bool FileExists(const std::string& path) {
   std::error_code failed;
   return std::filesystem::is_regular_file(path, failed);
@@ -110,9 +159,9 @@ Result<GoldenInfo> ReadGoldenInfo(const std::string& folder) {
   }
   info.model = model.get<std::string>();
   if (const auto gguf = json->find("gguf"); gguf != json->end()) {
-    const Json file = gguf->is_object() ? gguf->value("file", Json()) : Json();
-    if (!file.is_string()) return Error{path + ": \"gguf\" must have a \"file\""};
-    info.gguf = file.get<std::string>();
+    auto file = ReadFetched(*gguf);
+    if (!file) return Error{fmt::format("{}: gguf: {}", path, file.error().message)};
+    info.gguf = std::move(*file);
   }
   const auto prompts = json->find("prompts");
   if (prompts == json->end() || !prompts->is_object() || prompts->empty()) {
