@@ -16,6 +16,7 @@ static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__);
 
 // One part, seen as lanes.
 using F32 = float __attribute__((vector_size(16)));
+using F32Half = float __attribute__((vector_size(8)));
 using F64 = double __attribute__((vector_size(16)));
 using I8 = int8_t __attribute__((vector_size(16)));
 using U8 = uint8_t __attribute__((vector_size(16)));
