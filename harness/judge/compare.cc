@@ -110,14 +110,14 @@ void Compare(const Demand& demand, const reference::Tensor& kernel, OpJudgement*
   Sums sums;
   for (size_t i = 0; i < oracle.size(); ++i) {
     const double y = oracle[i], k = kernel.data[i], bound = demand.tolerance.bound[i];
-    double ratio;
+    double ratio = RatioOf(y, k, bound, magnitude.empty() ? 0 : magnitude[i], range);
+    j.bound_ratio = std::max(j.bound_ratio, ratio);
     if (!demand.strict.empty() && demand.strict[i] != 0) {
       ++strict;
       const double want = demand.want[i];
       ratio = k == want || (std::isnan(k) && std::isnan(want)) ? 0 : kInf;
-    } else {
-      ratio = RatioOf(y, k, bound, magnitude.empty() ? 0 : magnitude[i], range);
-      if (std::isfinite(y) && bound > std::abs(y)) ++j.proves_nothing;
+    } else if (std::isfinite(y) && bound > std::abs(y)) {
+      ++j.proves_nothing;
     }
     sums.Add(y, k);
     if ((!std::isfinite(y) && !Masked(j, y)) || (std::isfinite(y) && !std::isfinite(k))) {
@@ -151,6 +151,9 @@ void Compare(const Demand& demand, const reference::Tensor& kernel, OpJudgement*
     j.reason = fmt::format(
         "{} of {} elements {}", j.wrong, j.elements,
         j.mode == "bounded" ? "beyond their bound" : "differ where only one result is right");
+    if (j.mode != "bounded" && j.bound_ratio <= 1) {
+      j.reason += fmt::format(", by {:.2g} of their bound at most", j.bound_ratio);
+    }
     if (non_finite > 0) j.reason += fmt::format(", {} of them not finite", non_finite);
   }
 }

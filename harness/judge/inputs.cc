@@ -24,6 +24,7 @@ Inputs::Inputs(const JudgeRequest& request) : request_(request) {
   for (const ExecutedRecord& record : request.trace->executed) {
     const auto found = by_name.find(record.kernel);
     if (found != by_name.end()) kernels_[{record.tap, record.rank}] = found->second;
+    if (!record.act.empty()) acts_[{record.tap, record.rank}] = record.act;
   }
 }
 
@@ -154,7 +155,7 @@ Result<Resolved> Inputs::Evaluate(const Node& node, int rank, int step) {
   if (!gathered.ok()) return fail(gathered.error().message);
   auto evaluation =
       request_.oracle->Evaluate(node, gathered->inputs, WhereOf(rank), request_.steps[step],
-                                request_.contract, WeightsOf(rank));
+                                ContractOf(node, rank), WeightsOf(rank));
   if (!evaluation.ok()) return fail(evaluation.error().message);
   Owned owned;
   if (node.op == Op::kRouterIds) {
@@ -246,6 +247,7 @@ Result<Gathered> Inputs::Gather(const Node& node, int rank, int step) {
     if (!one.ok()) return one.error();
     take(one);
   }
+  Quantised(node, rank, step, &gathered);
   return gathered;
 }
 
@@ -277,7 +279,7 @@ Tolerance Inputs::Bound(const Node& node, const Evaluation& evaluation, const Ga
                         int rank) {
   const DType out = request_.contract.RoundingOf(node.path, node.op_class);
   const bool norm = node.op == Op::kRmsNorm || node.op == Op::kHeadNorm;
-  return Derive(node, evaluation, out, request_.contract, KernelOf(node.tap, rank),
+  return Derive(node, evaluation, out, ContractOf(node, rank), KernelOf(node.tap, rank),
                 static_cast<int>(gathered.inputs.size()), gathered.inputs,
                 norm ? Largest(node.weight + ".weight") : 1);
 }

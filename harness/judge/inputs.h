@@ -5,6 +5,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -17,6 +18,17 @@ struct Resolved {
   const reference::Tensor* value = nullptr;  // nullptr: an expert that no token was routed to
   const reference::Tensor* error = nullptr;  // nullptr: the engine showed it, it is what it is
   const TapValue* raw = nullptr;             // where `value` is such a tap unchanged
+};
+
+// A linear op's 8-bit activations as the engine shows them, and what they were made of.
+struct ShownActivation {
+  const TapValue *codes = nullptr, *scales = nullptr;  // nullptr: not shown
+  bool any() const { return codes != nullptr || scales != nullptr; }
+};
+struct Activation {
+  reference::Tensor x, error;             // the op's own rows; error: empty where x is shown
+  std::optional<ActQuantiser> quantiser;  // of the act that really ran; nullopt: none
+  std::string act;
 };
 
 struct Gathered {
@@ -40,6 +52,17 @@ class Inputs {
   std::optional<int64_t> RoutedRows(const reference::Node& node, int rank, int step);
 
   const KernelFacts* KernelOf(const std::string& tap, int rank) const;
+  // What the engine's dispatcher says of the op's activations, else what the contract says.
+  const std::string& ActOf(const std::string& tap, int rank) const;
+  // The contract of one op: `act` is the one that ran.
+  const Contract& ContractOf(const reference::Node& node, int rank);
+  // The act of a linear op that no quantiser stands for; empty where there is none such.
+  std::string Unmodelled(const reference::Node& node, int rank) const;
+  ShownActivation ActivationShown(const reference::Node& node, int rank, int step) const;
+  Result<Activation> ActivationOf(const reference::Node& node, int rank, int step);
+  // Empty if shapes and types are those of this op's activations; else what is wrong.
+  std::string UnsoundCodes(const Activation& activation, const TapValue& codes) const;
+  std::string UnsoundScales(const Activation& activation, const TapValue& scales) const;
   reference::Where WhereOf(int rank) const { return {request_.degrees, rank}; }
   const TensorSource* WeightsOf(int rank) const;
   // Which ranks' partials a kReduce on `rank` adds, in the order of addition.
@@ -58,6 +81,7 @@ class Inputs {
     reference::Tensor value, error;
     bool has_error = false;
   };
+  void Quantised(const reference::Node& node, int rank, int step, Gathered* gathered);
   Result<Resolved> Evaluate(const reference::Node& node, int rank, int step);
   Result<Resolved> JoinColumns(const reference::Node& node, int step, bool* joined);
   Result<Resolved> Fit(const std::string& tap, const TapValue& raw, int rank);
@@ -71,6 +95,9 @@ class Inputs {
   std::map<TapKey, std::unique_ptr<Owned>> cuts_;
   std::map<TapKey, std::unique_ptr<Owned>> concatenated_;
   std::map<std::pair<std::string, int>, const KernelFacts*> kernels_;
+  std::map<std::pair<std::string, int>, std::string> acts_;
+  std::map<std::string, std::unique_ptr<Contract>, std::less<>> contracts_;
+  std::map<TapKey, std::unique_ptr<reference::Codes>> codes_;
   std::map<TapKey, std::string> failures_;
   std::map<std::string, double> largest_;
 };

@@ -16,6 +16,12 @@ std::string PowerText(double value);
 double SmallestNormal(DType dtype);
 double LargestFinite(DType dtype);
 
+// How far an activation's scale may be from fl(amax / 127), in units of the last place of fp32: a
+// division and a product by fl(1/127) may differ by that much. How far x / s may be from a tie for
+// the neighbour's code to be right as well (numerics.md §1.2).
+inline constexpr int kScaleUlps = 1;
+inline constexpr int kTieUlps = 2;
+
 // What rounding on the wire may do to a sum of `ranks` partials (numerics.md §1.3 "wire"). Calls
 // `add` with an amount per element, or not at all where the wire is the accumulator's type.
 void AddWire(const Contract& contract, int ranks, std::span<const reference::Input> inputs,
@@ -37,8 +43,21 @@ struct Demand {
 void Compare(const Demand& demand, const reference::Tensor& kernel, OpJudgement* judgement);
 
 // Exact models of ops whose every rounding is known; false: only a bound holds.
+// A sum over ranks only where the contract declares its order and wire, or nothing is open.
 bool DemandStrict(const reference::Node& node, std::span<const reference::Input> inputs,
                   const Contract& contract, bool inputs_shown, Demand* demand);
+
+// 8-bit activations of one linear op on one rank: what it read, and what the engine shows.
+struct ActivationCase {
+  const reference::Tensor* x = nullptr;      // the op's own rows
+  const reference::Tensor* error = nullptr;  // of x, where the oracle made it
+  ActQuantiser quantiser;
+};
+// Scales against the oracle's, in fp32's last place. Error: x cannot be cut into such groups.
+Status JudgeScales(const ActivationCase& given, const reference::Tensor& scales, OpJudgement* j);
+// Codes against x over the engine's own scales, by the contract's rule. The same error.
+Status JudgeCodes(const ActivationCase& given, const reference::Tensor& codes,
+                  const reference::Tensor& scales, OpJudgement* j);
 
 // kRouterIds: sets against sets, with margins.
 struct IdsRequest {
@@ -56,6 +75,7 @@ bool CompareIds(const IdsRequest& request, const reference::Tensor& kernel, OpJu
 
 // Error of the kernel over that of a plain fp32 evaluation in order, both against the oracle;
 // nullopt: the op is too large or not of a kind that is evaluated plainly.
+bool IsPlain(reference::Op op);  // there is such an evaluation
 std::optional<double> ThreeWay(const reference::Oracle& oracle, const reference::Node& node,
                                std::span<const reference::Input> inputs,
                                const reference::Where& where, const Contract& contract,

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -48,9 +49,17 @@ Tolerance Derive(const reference::Node& node, const reference::Evaluation& evalu
 // The reduction depth alone: roundings on a term's way into a sum of n terms.
 double DepthOf(int64_t n, int lanes, int extra);
 
+// 8-bit activations are judged as ops of their own, which no graph has: `T.x_scale` and `T.x_q`
+// before the linear op T. Their node reads what T reads, and `T.x_q` also `T.x_scale`; class and
+// path are T's with the suffix. The tap of T, or empty for any other tap.
+std::string_view LinearOf(std::string_view tap);
+// What codes stand for: code times scale, [rows, k].
+reference::Tensor ActivationValues(const reference::Codes& codes);
+
 // How one op on one rank in one step came out.
 struct OpJudgement {
   const reference::Node* node = nullptr;
+  std::shared_ptr<const reference::Node> made;  // keeps `node` alive where no graph has it
   int step = 0;
   int rank = -1;
   bool shown = false;      // the engine gave this tap
@@ -58,14 +67,16 @@ struct OpJudgement {
   bool gather = false;     // ranks' parts against one value for all: no op was evaluated
   bool composite = false;  // inputs that the engine does not show were evaluated by the oracle
   bool pass = true;
-  std::string mode;      // "exact", "bounded", "bitwise", "discrete"
-  std::string reason;    // of a failure, or of not being judged
-  double max_ratio = 0;  // +inf: non-finite where the oracle is finite, or exact bits differ
-  int64_t worst = -1;    // flat local index of the worst element
-  int64_t first = -1;    // flat local index of the first element beyond its bound
-  int64_t wrong = 0;     // elements beyond their bound
+  std::string mode;        // "exact", "bounded", "bitwise", "discrete"
+  std::string reason;      // of a failure, or of not being judged
+  double max_ratio = 0;    // +inf: non-finite where the oracle is finite, or exact bits differ
+  double bound_ratio = 0;  // largest |error| / bound, also of elements that must equal bit for bit
+  int64_t worst = -1;      // flat local index of the worst element
+  int64_t first = -1;      // flat local index of the first element beyond its bound
+  int64_t wrong = 0;       // elements beyond their bound
   int64_t elements = 0;
-  int64_t ambiguous = 0;         // discrete decisions adopted because the margin was too small
+  // Discrete decisions adopted because the margin was too small: choices, codes near a tie.
+  int64_t ambiguous = 0;
   int64_t proves_nothing = 0;    // elements whose bound exceeds their value
   int64_t not_finite = 0;        // elements that are not finite (masked scores are not counted)
   double expected = 0, got = 0;  // at `first` (or `worst` if none)
@@ -74,6 +85,7 @@ struct OpJudgement {
   Tolerance tolerance;  // its bound vector is dropped where the op passed
   // Kept where the op failed, for signatures: what the oracle says and what the engine gave.
   reference::Tensor oracle, kernel;
+  int64_t offset = 0;               // of a reduce-scatter's chunk: its first value in the flat sum
   std::optional<int> same_as_rank;  // bit-equal inputs and output: that rank's judgement holds
 };
 
@@ -100,6 +112,22 @@ Result<std::vector<OpJudgement>> JudgeTrace(const JudgeRequest& request);
 // Judges one node on one rank and step again under other weights: for substitution.
 Result<OpJudgement> JudgeOne(const JudgeRequest& request, const reference::Node& node, int rank,
                              int step);
+
+// A collective alone: what came of the ranks' parts.
+struct CollectiveRequest {
+  const reference::Node* node = nullptr;  // the kReduce; of a gather the op whose columns they are
+  std::string kind = "all_reduce";        // "all_reduce", "reduce_scatter", "gather"
+  std::vector<reference::Tensor> parts;   // each rank's partial sum, or its columns
+  // all_reduce, gather: one for all ranks, or one a rank. reduce_scatter: rank r's chunk [count].
+  // nullptr: that one was not given.
+  std::vector<const TapValue*> outputs;
+  // Order, wire, whether they are declared (reduce_exact), and what the result is rounded to.
+  Contract contract;
+  int64_t columns = 0;  // gather: of the whole; columns of the ranks behind it are padding
+};
+// One judgement for each output (rank −1 where one stands for all): bit for bit where the contract
+// declares order and wire, and for gathers; else by the bound. Error: parts or kind that cannot be.
+Result<std::vector<OpJudgement>> JudgeCollective(const CollectiveRequest& request);
 
 // A tap as the harness sees it, in double.
 reference::Tensor ToTensor(const TapValue& value);

@@ -114,19 +114,55 @@ TEST(JudgeTrace, ExactDataIsJudgedBitForBit) {
   EXPECT_TRUE(std::isinf(FirstFailure(wrong)->max_ratio));
 }
 
-TEST(JudgeTrace, TheSumOfRanksIsModelledBitForBit) {
+TEST(JudgeTrace, TheSumOfRanksIsModelledBitForBitWhereItsOrderIsDeclared) {
   const TestModel model(6);
   Engine engine(model, 4);
+  const auto judge = [&](bool declared) {
+    const EngineTrace trace = engine.Run(Prefill(9));
+    auto request = RequestFor(model, trace, 4, Prefill(9));
+    request.contract.reduce_exact = declared;
+    request.contract.rounding["reduce"] = DType::kF32;
+    EngineTrace plain = trace;  // fp32 sums, which the test engine rounds: add again
+    for (auto& [key, value] : plain.taps) {
+      if (key.tap != "L1.moe.out") continue;
+      Tensor sum =
+          ToTensor(plain.taps.at({key.step, "L1.moe.partial", engine.reduce_ranks ? 3 : 0}));
+      for (int turn = 1; turn < 4; ++turn) {
+        const int r = engine.reduce_ranks ? 3 - turn : turn;
+        const Tensor part = ToTensor(plain.taps.at({key.step, "L1.moe.partial", r}));
+        for (size_t i = 0; i < sum.data.size(); ++i) {
+          sum.data[i] = static_cast<float>(sum.data[i]) + static_cast<float>(part.data[i]);
+        }
+      }
+      value = {DType::kF32, sum.shape, Encode(sum.data, DType::kF32)};
+    }
+    request.trace = &plain;
+    request.nodes = {model.FindNode("L1.moe.partial"), model.FindNode("L1.moe.out")};
+    auto judged = JudgeTrace(request);
+    EXPECT_TRUE(judged.ok());
+    return Of(*judged, "L1.moe.out", 0);
+  };
+  EXPECT_TRUE(judge(true).pass);
+  EXPECT_EQ(judge(true).mode, "bitwise");
+  EXPECT_EQ(judge(false).mode, "bounded");
+  // Another order: within the bound, and not what was declared.
   engine.reduce_ranks = [](const Node&) { return std::vector<int>{3, 2, 1, 0}; };
-  const OpJudgement* failure = nullptr;
-  const auto judged = Judge(model, engine.Run(Prefill(9)), 4, Prefill(9));
-  // Another order of fp32 additions may round to the same bf16 everywhere; a rank left out not.
+  const OpJudgement reversed = judge(true);
+  EXPECT_FALSE(reversed.pass);
+  EXPECT_TRUE(std::isinf(reversed.max_ratio));
+  EXPECT_GT(reversed.bound_ratio, 0);
+  EXPECT_LE(reversed.bound_ratio, 1);
+  EXPECT_NE(reversed.reason.find("of their bound"), std::string::npos) << reversed.reason;
+  EXPECT_TRUE(judge(false).pass);
+}
+
+TEST(JudgeTrace, ARankLeftOutIsBeyondTheBound) {
+  const TestModel model(6);
+  Engine engine(model, 4);
   engine.reduce_ranks = [](const Node&) { return std::vector<int>{0, 1, 2}; };
   const auto missing = Judge(model, engine.Run(Prefill(9)), 4, Prefill(9));
-  failure = FirstFailure(missing);
-  ASSERT_NE(failure, nullptr);
-  EXPECT_EQ(failure->node->tap, "L1.moe.out");
-  EXPECT_EQ(Of(judged, "L1.moe.out", 0).mode, "bitwise");
+  ASSERT_NE(FirstFailure(missing), nullptr);
+  EXPECT_EQ(FirstFailure(missing)->node->tap, "L1.moe.out");
 }
 
 TEST(JudgeTrace, ReplicasReuseRankZeroAndDifferentBitsDoNot) {

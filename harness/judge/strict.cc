@@ -45,22 +45,6 @@ bool AllFloat(const Tensor& tensor) {
   });
 }
 
-bool Sequential(std::span<const Input> inputs, DType out, std::vector<double>* want) {
-  const size_t n = inputs[0].value->data.size();
-  for (const Input& in : inputs) {
-    if (in.value == nullptr || in.value->data.size() != n || !AllFloat(*in.value)) return false;
-  }
-  want->resize(n);
-  for (size_t i = 0; i < n; ++i) {
-    float sum = static_cast<float>(inputs[0].value->data[i]);
-    for (size_t r = 1; r < inputs.size(); ++r) {
-      sum += static_cast<float>(inputs[r].value->data[i]);
-    }
-    (*want)[i] = RoundTo(sum, out);
-  }
-  return true;
-}
-
 // One fp32 addition, then the rounding. Where rounding the exact sum at once gives something
 // else, both are right: the bound decides there.
 bool OneAddition(std::span<const Input> inputs, DType out, Demand* demand) {
@@ -77,6 +61,24 @@ bool OneAddition(std::span<const Input> inputs, DType out, Demand* demand) {
     if (!same) demand->strict[i] = 0;
   }
   return true;
+}
+
+// Sums over ranks: what the declared order and wire give; one part, which is not added to anything;
+// or two in fp32, whose order is no matter.
+bool OneSum(std::span<const Input> inputs, const Contract& contract, Demand* demand) {
+  demand->strict_mode = "bitwise";
+  if (inputs.empty() || inputs[0].value == nullptr) return false;
+  const Tensor& modelled = demand->evaluation->modelled;
+  const bool declared = contract.reduce_exact && !modelled.data.empty();
+  if (declared || (inputs.size() == 1 && AllFloat(*inputs[0].value))) {
+    demand->want = declared ? modelled.data : inputs[0].value->data;
+    for (double& v : demand->want) v = RoundTo(v, demand->out);
+    demand->strict.assign(demand->want.size(), 1);
+    return true;
+  }
+  const bool plain = contract.accumulator == DType::kF32 && !contract.ftz && !contract.daz &&
+                     contract.reduce_wire == DType::kF32;
+  return plain && OneAddition(inputs, demand->out, demand);
 }
 
 }  // namespace
@@ -125,18 +127,11 @@ bool DemandStrict(const reference::Node& node, std::span<const Input> inputs,
     demand->strict_mode = "bitwise";
     return true;
   }
+  if (node.op == Op::kReduce) return OneSum(inputs, contract, demand);
   if (contract.accumulator != DType::kF32 || contract.ftz || contract.daz) return false;
   if (node.op == Op::kAdd) {
     demand->strict_mode = "bitwise";
     return OneAddition(inputs, demand->out, demand);
-  }
-  const bool alone = inputs.size() == 1;
-  if (node.op == Op::kReduce && !inputs.empty() && inputs[0].value != nullptr &&
-      (alone || (contract.reduce_order == "sequential" && contract.reduce_wire == DType::kF32))) {
-    if (!Sequential(inputs, demand->out, &demand->want)) return false;
-    demand->strict.assign(demand->want.size(), 1);
-    demand->strict_mode = "bitwise";
-    return true;
   }
   const std::vector<uint8_t>& exact = demand->evaluation->exact;
   if (std::find(exact.begin(), exact.end(), uint8_t{1}) == exact.end()) return false;

@@ -116,11 +116,26 @@ std::optional<std::vector<double>> PlainElementwise(const Node& node,
 
 }  // namespace
 
+bool IsPlain(Op op) {
+  return op == Op::kLinear || op == Op::kActivation || op == Op::kAdd || op == Op::kReduce;
+}
+
 std::optional<double> ThreeWay(const reference::Oracle& oracle, const Node& node,
                                std::span<const Input> inputs, const reference::Where& where,
                                const Contract& contract, const TensorSource* weights,
                                const Tensor& value, const Tensor& kernel) {
   if (inputs.empty() || inputs[0].value == nullptr) return std::nullopt;
+  const bool quantised = node.op == Op::kLinear && contract.QuantiserOf(contract.act).has_value();
+  if (quantised && inputs[0].codes == nullptr) return std::nullopt;
+  if (quantised) {  // as if its activations had been what their codes stand for
+    const Tensor x = ActivationValues(*inputs[0].codes);
+    std::vector<Input> values(inputs.begin(), inputs.end());
+    values[0] = {&x, nullptr, nullptr};
+    if (values.size() > 1) return std::nullopt;  // rows of an expert: codes are its own already
+    Contract plain = contract;
+    plain.act = "a16";
+    return ThreeWay(oracle, node, values, where, plain, weights, value, kernel);
+  }
   auto plain = node.op == Op::kLinear
                    ? PlainLinear(oracle, node, inputs, where, contract, weights, value)
                    : PlainElementwise(node, inputs);

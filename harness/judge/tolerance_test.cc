@@ -333,20 +333,84 @@ TEST(Strict, AnAdditionIsBitwiseWhereItIsUnambiguous) {
   EXPECT_FALSE(DemandStrict(NodeOf(Op::kAdd), inputs, Contract(), false, &demand));
 }
 
-TEST(Strict, AReduceIsAddedInRankOrderInFloat) {
+TEST(Strict, SumsOverRanksAreWhatTheDeclaredOrderGives) {
   const Tensor a{{1, 1}, {1}}, b{{1, 1}, {std::ldexp(1.0, -24)}};
-  const reference::Input up[] = {{&a, nullptr}, {&b, nullptr}, {&b, nullptr}};
-  const reference::Input down[] = {{&b, nullptr}, {&b, nullptr}, {&a, nullptr}};
+  const reference::Input parts[] = {{&a}, {&b}, {&b}};
+  Contract declared;
+  declared.reduce_exact = true;
   Evaluation e = Plain(1 + std::ldexp(1.0, -23), 1, 3);
   Demand demand;
   demand.evaluation = &e;
-  ASSERT_TRUE(DemandStrict(NodeOf(Op::kReduce), up, Contract(), true, &demand));
+  EXPECT_FALSE(DemandStrict(NodeOf(Op::kReduce), parts, declared, true, &demand))
+      << "the oracle modelled nothing";
+  e.modelled = {{1, 1}, {1 + std::ldexp(1.0, -9)}};
+  EXPECT_FALSE(DemandStrict(NodeOf(Op::kReduce), parts, Contract(), true, &demand))
+      << "the order was not declared";
+  EXPECT_FALSE(DemandStrict(NodeOf(Op::kReduce), parts, declared, false, &demand));
+  demand.out = DType::kBF16;
+  ASSERT_TRUE(DemandStrict(NodeOf(Op::kReduce), parts, declared, true, &demand));
+  EXPECT_EQ(demand.want[0], 1) << "rounded to the output's type";
+}
+
+TEST(Strict, OneOrTwoPartsLeaveNothingOpen) {
+  const Tensor a{{1, 1}, {1}}, b{{1, 1}, {std::ldexp(1.0, -24)}};
+  const reference::Input two[] = {{&a}, {&b}};
+  Evaluation e = Plain(1 + std::ldexp(1.0, -24), 1, 2);
+  Demand demand;
+  demand.evaluation = &e;
+  ASSERT_TRUE(DemandStrict(NodeOf(Op::kReduce), std::span(two, 1), Contract(), true, &demand));
   EXPECT_EQ(demand.want[0], 1);
-  ASSERT_TRUE(DemandStrict(NodeOf(Op::kReduce), down, Contract(), true, &demand));
-  EXPECT_EQ(demand.want[0], 1 + std::ldexp(1.0, -23));
-  Contract ring;
-  ring.reduce_order = "ring";
-  EXPECT_FALSE(DemandStrict(NodeOf(Op::kReduce), up, ring, true, &demand));
+  ASSERT_TRUE(DemandStrict(NodeOf(Op::kReduce), two, Contract(), true, &demand));
+  EXPECT_EQ(demand.want[0], 1) << "a tie goes to even";
+  Contract wire;
+  wire.reduce_wire = DType::kBF16;
+  EXPECT_FALSE(DemandStrict(NodeOf(Op::kReduce), two, wire, true, &demand));
+}
+
+// A value that is cut off instead of rounded is off by more than half a unit in the last place.
+TEST(Derive, TheOutputsRoundingIsHalfAUnitInTheLastPlace) {
+  const double step = std::ldexp(1.0, -7);  // bf16 in [1, 2)
+  const auto bound = [](double y, double magnitude) {
+    return Derive(NodeOf(Op::kLinear), Plain(y, magnitude, 1), DType::kBF16, Contract(), nullptr, 1)
+        .bound[0];
+  };
+  const double least = HalfSmallestSubnormal(DType::kF32);
+  EXPECT_LE(bound(1.99, 0), step / 2 + 2 * least);
+  EXPECT_GE(bound(1.99, 0), step / 2);
+  EXPECT_LE(bound(1.99, 0), std::ldexp(1.99, -8) + 2 * least) << "not wider than u·|y|";
+  // What was added before may have carried it across a power of two.
+  const double over = 2 - std::ldexp(1.0, -25);
+  EXPECT_GE(bound(over, 2), step) << "2 + ε rounds by a larger step";
+  for (const double y : {1.0, 1.3, 1.999, 3.7, 100.25, 1e-3}) {
+    for (int i = 1; i < 200; ++i) {
+      const double v = y * (1 + i / 317.0);
+      EXPECT_LE(std::abs(RoundTo(v, DType::kBF16) - v), bound(v, 0)) << v;
+    }
+  }
+}
+
+TEST(Compare, TruncationOfOneOpIsFound) {
+  Evaluation e;
+  Tensor rounded, cut;
+  for (int i = 0; i < 64; ++i) {
+    const double v = 1 + (i + 0.37) / 71;
+    const double nearest = RoundTo(v, DType::kBF16), ulp = std::ldexp(1.0, -7);
+    e.value.data.push_back(v);
+    rounded.data.push_back(nearest);
+    cut.data.push_back(nearest > v ? nearest - ulp : nearest);
+  }
+  e.value.shape = rounded.shape = cut.shape = {1, 64};
+  e.magnitude = e.value;
+  e.terms = 16;
+  Demand demand;
+  demand.evaluation = &e;
+  demand.out = DType::kBF16;
+  demand.tolerance = Derive(NodeOf(Op::kLinear), e, DType::kBF16, Contract(), nullptr, 1);
+  OpJudgement good, bad;
+  Compare(demand, rounded, &good);
+  Compare(demand, cut, &bad);
+  EXPECT_TRUE(good.pass);
+  EXPECT_GT(bad.wrong, 24);
 }
 
 }  // namespace

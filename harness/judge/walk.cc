@@ -26,6 +26,10 @@ bool SameBits(const TapValue& a, const TapValue& b) {
   return &a == &b || (a.dtype == b.dtype && a.shape == b.shape && a.bytes == b.bytes);
 }
 
+bool SameBits(const TapValue* a, const TapValue* b) {
+  return a == b || (a != nullptr && b != nullptr && SameBits(*a, *b));
+}
+
 void Fail(OpJudgement* j, std::string reason) {
   j->judged = true;
   j->pass = false;
@@ -55,6 +59,10 @@ class Walk {
   const OpJudgement* Peer(const Node& node, int rank, int step,
                           const std::vector<OpJudgement>& done, size_t first);
   Result<OpJudgement> Judge(const Node& node, int rank, int step, const TapValue& tap);
+  // The codes and scales of a linear op's 8-bit activations, before the op itself.
+  void Activations(const Node& node, int rank, int step, std::vector<OpJudgement>* done);
+  OpJudgement OneActivation(const Node& node, std::string_view suffix, int rank, int step);
+  std::shared_ptr<const Node> Made(const Node& node, std::string_view suffix);
   Result<OpJudgement> JudgeGathered(const Node& node, int step, const TapValue& tap);
   Status JudgeValues(const Node& node, int rank, const Gathered& gathered,
                      const Evaluation& evaluation, const TapValue& tap, OpJudgement* j);
@@ -65,6 +73,7 @@ class Walk {
 
   const JudgeRequest& request_;
   Inputs inputs_;
+  std::map<std::string, std::shared_ptr<const Node>> made_;  // by tap
   std::vector<const TapValue*> unsound_;  // taps of a wrong shape: nothing can be fed from them
 };
 
@@ -98,6 +107,10 @@ const OpJudgement* Walk::Peer(const Node& node, int rank, int step,
   const TapValue *mine = inputs_.Shown(node.tap, rank, step),
                  *theirs = inputs_.Shown(node.tap, peer, step);
   if (mine == nullptr || theirs == nullptr || !SameBits(*mine, *theirs)) return nullptr;
+  if (inputs_.ActOf(node.tap, rank) != inputs_.ActOf(node.tap, peer)) return nullptr;
+  const ShownActivation here = inputs_.ActivationShown(node, rank, step),
+                        there = inputs_.ActivationShown(node, peer, step);
+  if (!SameBits(here.codes, there.codes) || !SameBits(here.scales, there.scales)) return nullptr;
   auto a = inputs_.Gather(node, rank, step), b = inputs_.Gather(node, peer, step);
   if (!a.ok() || !b.ok() || a->raw.size() != b->raw.size()) return nullptr;
   for (size_t i = 0; i < a->raw.size(); ++i) {
@@ -106,7 +119,8 @@ const OpJudgement* Walk::Peer(const Node& node, int rank, int step,
     if (!SameBits(*a->raw[i], *b->raw[i])) return nullptr;
   }
   for (size_t i = first; i < done.size(); ++i) {
-    if (done[i].rank == peer && done[i].step == step) return done[i].judged ? &done[i] : nullptr;
+    if (done[i].node != &node || done[i].rank != peer || done[i].step != step) continue;
+    return done[i].judged ? &done[i] : nullptr;
   }
   return nullptr;
 }
@@ -118,12 +132,18 @@ Result<std::vector<OpJudgement>> Walk::All() {
     for (const int rank : RanksOf(*node)) {
       for (int step = 0; step < static_cast<int>(request_.steps.size()); ++step) {
         if (const OpJudgement* peer = Peer(*node, rank, step, done, first)) {
-          OpJudgement same = *peer;
-          same.same_as_rank = same.rank;
-          same.rank = rank;
-          done.push_back(std::move(same));
+          const int of = peer->rank;
+          const size_t end = done.size();
+          for (size_t i = first; i < end; ++i) {  // with the codes and scales that belong to it
+            if (done[i].rank != of || done[i].step != step || done[i].same_as_rank) continue;
+            OpJudgement same = done[i];
+            same.same_as_rank = of;
+            same.rank = rank;
+            done.push_back(std::move(same));
+          }
           continue;
         }
+        Activations(*node, rank, step, &done);
         auto one = One(*node, rank, step);
         if (!one.ok()) return one.error();
         done.push_back(std::move(*one));
@@ -139,7 +159,75 @@ Result<std::vector<OpJudgement>> Walk::All() {
   return done;
 }
 
+std::shared_ptr<const Node> Walk::Made(const Node& node, std::string_view suffix) {
+  std::shared_ptr<const Node>& slot = made_[fmt::format("{}{}", node.tap, suffix)];
+  if (slot != nullptr) return slot;
+  auto made = std::make_shared<Node>(node);
+  made->tap += suffix;
+  made->path += suffix;
+  made->weight.clear();
+  if (suffix == ".x_q") made->inputs.push_back(node.tap + ".x_scale");
+  return slot = std::move(made);
+}
+
+void Walk::Activations(const Node& node, int rank, int step, std::vector<OpJudgement>* done) {
+  if (node.op != Op::kLinear) return;
+  const ShownActivation shown = inputs_.ActivationShown(node, rank, step);
+  if (shown.scales != nullptr) done->push_back(OneActivation(node, ".x_scale", rank, step));
+  if (shown.codes != nullptr) done->push_back(OneActivation(node, ".x_q", rank, step));
+}
+
+OpJudgement Walk::OneActivation(const Node& node, std::string_view suffix, int rank, int step) {
+  const std::shared_ptr<const Node> made = Made(node, suffix);
+  OpJudgement j = NotJudged(*made, rank, step, "");
+  j.made = made;
+  j.shown = true;
+  const ShownActivation shown = inputs_.ActivationShown(node, rank, step);
+  const bool codes = suffix == ".x_q";
+  const TapValue* tap = codes ? shown.codes : shown.scales;
+  if (tap == nullptr) {
+    j.shown = false;
+    j.reason = "the engine does not show this tap";
+    return j;
+  }
+  auto activation = inputs_.ActivationOf(node, rank, step);
+  if (!activation.ok()) {
+    j.reason = activation.error().message;
+    return j;
+  }
+  if (!activation->quantiser) {
+    Fail(&j, fmt::format("shown, but activations are {} by what the engine says it ran",
+                         activation->act));
+    return j;
+  }
+  std::string unsound =
+      codes ? inputs_.UnsoundCodes(*activation, *tap) : inputs_.UnsoundScales(*activation, *tap);
+  if (!unsound.empty()) {
+    Fail(&j, std::move(unsound));
+    return j;
+  }
+  j.composite = !activation->error.data.empty();
+  const ActivationCase given{&activation->x, j.composite ? &activation->error : nullptr,
+                             *activation->quantiser};
+  Status status = Ok();
+  if (!codes) {
+    status = JudgeScales(given, inputs_.Converted(*tap), &j);
+  } else if (shown.scales == nullptr ||
+             !inputs_.UnsoundScales(*activation, *shown.scales).empty()) {
+    j.reason = "the scales of these codes are not shown";
+  } else {
+    status = JudgeCodes(given, inputs_.Converted(*tap), inputs_.Converted(*shown.scales), &j);
+  }
+  if (!status.ok()) j.reason = status.error().message;
+  return j;
+}
+
 Result<OpJudgement> Walk::One(const Node& node, int rank, int step) {
+  if (const std::string_view linear = LinearOf(node.tap); !linear.empty()) {
+    const Node* of = request_.oracle->FindNode(linear);
+    if (of == nullptr) return Error{fmt::format("no op of the graph gives {}", linear)};
+    return OneActivation(*of, std::string_view(node.tap).substr(linear.size()), rank, step);
+  }
   const TapValue* tap = inputs_.Shown(node.tap, rank, step);
   const bool unrouted = node.expert >= 0 && inputs_.RoutedRows(node, rank, step) == int64_t{0};
   if (unrouted && (tap == nullptr || tap->bytes.empty())) {
@@ -304,6 +392,9 @@ Result<OpJudgement> Walk::Judge(const Node& node, int rank, int step, const TapV
     Compare(demand, inputs_.Converted(tap), &j);
     j.tolerance = std::move(demand.tolerance);
   } else {
+    if (const std::string act = inputs_.Unmodelled(node, rank); !act.empty()) {
+      return NotJudged(node, rank, step, fmt::format("activations {} are not modelled", act));
+    }
     auto gathered = inputs_.Gather(node, rank, step);
     if (!gathered.ok()) return NotJudged(node, rank, step, gathered.error().message);
     for (const TapValue* raw : gathered->raw) {
@@ -311,9 +402,9 @@ Result<OpJudgement> Walk::Judge(const Node& node, int rank, int step, const TapV
         return NotJudged(node, rank, step, "an input has a wrong shape or type");
       }
     }
-    auto result =
-        request_.oracle->Evaluate(node, gathered->inputs, inputs_.WhereOf(rank),
-                                  request_.steps[step], request_.contract, inputs_.WeightsOf(rank));
+    auto result = request_.oracle->Evaluate(node, gathered->inputs, inputs_.WhereOf(rank),
+                                            request_.steps[step], inputs_.ContractOf(node, rank),
+                                            inputs_.WeightsOf(rank));
     if (!result.ok()) {
       // What an engine got wrong before may not fit together any more; else it is our own mistake.
       if (!unsound_.empty()) return NotJudged(node, rank, step, result.error().message);
@@ -340,7 +431,8 @@ Result<OpJudgement> Walk::Judge(const Node& node, int rank, int step, const TapV
 void Walk::AddThreeWay(std::vector<OpJudgement>* judgements) {
   OpJudgement* worst = nullptr;
   for (OpJudgement& j : *judgements) {
-    if (!j.judged || j.oracle.data.empty() || j.mode != "bounded") continue;
+    if (!j.judged || j.oracle.data.empty() || j.mode != "bounded" || j.made) continue;
+    if (!IsPlain(j.node->op)) continue;
     if (worst == nullptr || j.max_ratio > worst->max_ratio) worst = &j;
   }
   if (worst == nullptr || worst->max_ratio == 0) return;
@@ -348,7 +440,8 @@ void Walk::AddThreeWay(std::vector<OpJudgement>* judgements) {
   if (!gathered.ok() || worst->oracle.shape != worst->kernel.shape) return;
   worst->three_way =
       ThreeWay(*request_.oracle, *worst->node, gathered->inputs, inputs_.WhereOf(worst->rank),
-               request_.contract, inputs_.WeightsOf(worst->rank), worst->oracle, worst->kernel);
+               inputs_.ContractOf(*worst->node, worst->rank), inputs_.WeightsOf(worst->rank),
+               worst->oracle, worst->kernel);
 }
 
 }  // namespace

@@ -36,12 +36,20 @@ Field::Field(const judge::OpJudgement& judgement, DType out)
 bool Field::Explains(int64_t i, double other, double factor) const {
   const double k = kernel(i);
   if (!std::isfinite(k) || !std::isfinite(other)) return k == other;
+  return std::abs(k - other) <= Slack(i, other, factor);
+}
+
+double Field::Slack(int64_t i, double other, double factor) const {
   const double own = i < static_cast<int64_t>(judgement_.tolerance.bound.size())
                          ? judgement_.tolerance.bound[i]
                          : 0;
   // The bound was made for the oracle's value; a larger one is rounded by a larger step.
-  const double larger = std::max(0.0, std::abs(other) - std::abs(oracle(i)));
-  return std::abs(k - other) <= own * std::max(1.0, std::abs(factor)) + u_out_ * larger;
+  const double larger = std::max(0.0, HalfUlp(std::abs(other) + own) - HalfUlp(oracle(i)));
+  return own * std::max(1.0, std::abs(factor)) + larger;
+}
+
+double Field::HalfUlp(double value) const {
+  return value != 0 && std::isfinite(value) ? std::ldexp(u_out_, std::ilogb(value)) : 0;
 }
 
 namespace {
@@ -107,16 +115,20 @@ std::optional<Signature> Factor(const Field& f, int tp) {
 }
 
 std::optional<Signature> Offset(const Field& f) {
-  // Per column, so that a bias shows; needs two rows to tell anything.
+  // Per column, so that a bias shows; needs two rows to tell anything. Each row allows a range of
+  // offsets: what all allow, nothing if that may be, else the middle.
   if (f.rows() < 2 || f.wrong_count() < 2) return std::nullopt;
   std::vector<double> offset(static_cast<size_t>(f.columns()));
   for (int64_t c = 0; c < f.columns(); ++c) {
-    double sum = 0;
+    double low = -INFINITY, high = INFINITY;
     for (int64_t r = 0; r < f.rows(); ++r) {
       const int64_t i = r * f.columns() + c;
-      sum += f.kernel(i) - f.oracle(i);
+      const double slack = f.Slack(i, f.kernel(i));
+      low = std::max(low, f.kernel(i) - f.oracle(i) - slack);
+      high = std::min(high, f.kernel(i) - f.oracle(i) + slack);
     }
-    offset[c] = sum / static_cast<double>(f.rows());
+    if (!(low <= high)) return std::nullopt;
+    offset[c] = low <= 0 && high >= 0 ? 0 : (low + high) / 2;
   }
   for (int64_t i = 0; i < f.rows() * f.columns(); ++i) {
     if (!f.Explains(i, f.oracle(i) + offset[i % f.columns()])) return std::nullopt;

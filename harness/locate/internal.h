@@ -62,10 +62,14 @@ class Field {
   double oracle(int64_t i) const { return judgement_.oracle.data[i]; }
   double kernel(int64_t i) const { return judgement_.kernel.data[i]; }
   bool wrong(int64_t i) const { return wrong_[i] != 0; }
+  // What rounding a value to the output's type may move it by.
+  double HalfUlp(double value) const;
   int64_t wrong_count() const { return count_; }
   // Whether the kernel's value is `other` within this op's bound. `factor`: the bound of a value
   // that was multiplied after its sum grows with it.
   bool Explains(int64_t i, double other, double factor = 1) const;
+  // How far from `other` it may be for that.
+  double Slack(int64_t i, double other, double factor = 1) const;
   // All wrong elements are so explained.
   template <class F>
   bool ExplainsAll(F other, double factor = 1) const {

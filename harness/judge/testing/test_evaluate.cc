@@ -260,7 +260,8 @@ Evaluation Context(std::span<const Input> in) {
 
 Result<Evaluation> TestModel::Evaluate(const Node& node, std::span<const Input> inputs,
                                        const reference::Where& where, const reference::Step& step,
-                                       const Contract&, const TensorSource* weights) const {
+                                       const Contract& contract,
+                                       const TensorSource* weights) const {
   MemorySource own;
   if (weights == nullptr && !node.weight.empty()) {
     for (const char* suffix : {".weight", ".scale"}) {
@@ -287,8 +288,26 @@ Result<Evaluation> TestModel::Evaluate(const Node& node, std::span<const Input> 
     case Op::kRmsNorm:
       return Norm(node, inputs, *weights);
     case Op::kLinear: {
-      Evaluation e = Linear(node, inputs, *weights);
-      return e;
+      // 8-bit activations before the 4-bit weight: those shown, else the oracle's own.
+      const auto quantiser = contract.QuantiserOf(contract.act);
+      if (node.path != "moe.down" || (inputs[0].codes == nullptr && !quantiser)) {
+        return Linear(node, inputs, *weights);
+      }
+      Tensor x, error;
+      if (inputs[0].codes != nullptr) {
+        x = judge::ActivationValues(*inputs[0].codes);
+      } else {
+        auto made = reference::Quantise(*inputs[0].value, *quantiser);
+        if (!made.ok()) return made.error();
+        x = judge::ActivationValues({&made->codes, &made->scales, made->group});
+        error = x;
+        for (size_t i = 0; i < error.data.size(); ++i) {
+          const size_t group = error.data.size() / made->scales.data.size();
+          error.data[i] = made->tie_ulps.data[i] <= 2 ? made->scales.data[i / group] : 0;
+        }
+      }
+      const Input quantised[] = {{&x, error.data.empty() ? nullptr : &error, nullptr}};
+      return Linear(node, quantised, *weights);
     }
     case Op::kActivation:
       return Activation(inputs);
@@ -308,7 +327,17 @@ Result<Evaluation> TestModel::Evaluate(const Node& node, std::span<const Input> 
       return RouterWeights(inputs);
     case Op::kCombine:
       return Combine(inputs, sizes_.hidden);
-    case Op::kReduce:
+    case Op::kReduce: {
+      Evaluation e = Sum(inputs);
+      if (!contract.reduce_exact) return e;
+      std::vector<const Tensor*> parts;
+      for (const Input& in : inputs) parts.push_back(in.value);
+      auto modelled =
+          reference::ModelReduce(parts, "all_reduce", contract.reduce_order, contract.reduce_wire);
+      if (!modelled.ok()) return modelled.error();
+      e.modelled = std::move(modelled->front());
+      return e;
+    }
     case Op::kAdd:
       return Sum(inputs);
     case Op::kScores:

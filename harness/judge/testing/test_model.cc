@@ -59,6 +59,8 @@ std::vector<std::byte> Encode(const std::vector<double>& values, DType dtype) {
     } else if (dtype == DType::kF32) {
       const float f = static_cast<float>(values[i]);
       std::memcpy(at, &f, 4);
+    } else if (dtype == DType::kI8) {
+      *at = static_cast<std::byte>(static_cast<int8_t>(values[i]));
     } else if (dtype == DType::kI32) {
       const int32_t v = static_cast<int32_t>(values[i]);
       std::memcpy(at, &v, 4);
@@ -194,13 +196,13 @@ const Node* TestModel::FindNode(std::string_view tap) const {
   return nullptr;
 }
 
-Result<reference::Trace> TestModel::Run(const reference::RunRequest&, const Contract&) const {
-  return Error{"the test model only evaluates single ops", ErrorKind::kUnsupported};
-}
-
 Result<std::vector<int64_t>> TestModel::TapColumns(const Node& node, const Where& where) const {
   int64_t n = sizes_.hidden;
   if (node.op_class == "logits") n = sizes_.vocab;
+  if (node.path == "router.logits" || node.path == "router.scores") n = sizes_.experts;
+  if (node.path == "router.ids" || node.path == "router.weights") n = sizes_.top_k;
+  if (node.path == "attn.ctx") n = 8;
+  if (node.path == "attn.scores") n = 1;
   if (node.path == "moe.gate" || node.path == "moe.up" || node.path == "moe.act") n = sizes_.inter;
   if (node.path == "attn.q" || node.path == "attn.k" || node.path == "attn.v") n = 8;
   std::vector<int64_t> columns;

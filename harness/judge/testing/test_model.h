@@ -75,6 +75,12 @@ struct Engine {
   std::map<ShardKey, ExportedShard> shards;
   // Called with each tap before it is rounded and stored: to be wrong on purpose.
   std::function<void(const reference::Node&, int rank, reference::Tensor*)> hook;
+  // Activations of `down`: "a16", or a quantiser's id; its codes and scales are shown, and what ran
+  // is recorded. `codes` may change them before the product.
+  std::string act = "a16";
+  std::function<void(const reference::Node&, int rank, reference::Tensor* codes,
+                     reference::Tensor* scales)>
+      codes;
   // Which ranks' partials a reduce adds, instead of all, in order.
   std::function<std::vector<int>(const reference::Node&)> reduce_ranks;
 
