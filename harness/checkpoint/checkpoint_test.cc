@@ -124,7 +124,7 @@ TEST(Checkpoint, FolderMustHoldExactlyOneModel) {
   ExpectRefused(folder.path(), {"no checkpoint", "model.safetensors"});
   ExpectRefused(folder.Path("nothing"), {"nothing", "no such file or folder"});
   ExpectRefused("", {"empty path"});
-  ExpectRefused(folder.Write("weights.bin", "x"), {"not a .safetensors file"});
+  ExpectRefused(folder.Write("weights.bin", "x"), {"not a .safetensors or .gguf file"});
   folder.Write("model.safetensors", FileOf({"lm_head.weight", "model.embed_tokens.weight"}));
   ExpectRefused(folder.path(), {"config.json", "No such file", "needs its config.json"});
   folder.Write("config.json", LlamaJson());

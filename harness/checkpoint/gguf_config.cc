@@ -119,8 +119,7 @@ void Deriver::FindArchitecture() {
   out_["architectures"] = {known_ != nullptr ? std::string(known_->architecture) : shown};
   out_["model_type"] = known_ != nullptr ? std::string(known_->model_type) : shown;
   // llama.cpp calls Mixtral a llama.
-  if (const auto experts = Count("expert_count"); known_ != nullptr && experts.value_or(0) > 0) {
-    known_ = nullptr;
+  if (known_ != nullptr && Count("expert_count").value_or(0) > 0) {
     MarkUnknown(fmt::format("architecture {} with experts is not known", Quoted(name_)));
   }
 }

@@ -57,12 +57,12 @@ class GgufWriter {
 struct GgufConversion {
   // Of matrices and embeddings: BF16, F16 or F32; none: as the checkpoint has them. Values must be
   // representable. Vectors become F32, as llama.cpp's converter makes them.
-  std::optional<DType> matrices;
+  std::optional<DType> matrices = {};
   // The epsilon of the norms as f64, which llama.cpp does not do: then the file's model is exactly
   // the checkpoint's, where an f32 is off by 2e-8 of it.
   bool exact_eps = false;
   // Ready-made blocks in place of a matrix. Gets GGUF's name and the rows in GGUF's order.
-  std::function<std::optional<GgufTensor>(const GgufTensor& matrix)> replace;
+  std::function<std::optional<GgufTensor>(const GgufTensor& matrix)> replace = {};
 };
 
 // A dense Llama, Qwen2 or Qwen3 checkpoint in Hugging Face's layout as llama.cpp's converter writes

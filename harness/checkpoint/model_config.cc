@@ -81,9 +81,14 @@ Identity Identify(ConfigReader& decoder, ConfigReader& root) {
     decoder.Reject("model_type", fmt::format("architecture {} says otherwise; they must agree",
                                              Quoted(id.architecture)));
   }
+  // Whoever derived the config from another container found what it cannot say.
+  const std::string derived = root.String("assay_unknown", "");
+  decoder.Absorb(root);
   const bool unknown_name = !id.architecture.empty() && !by_name;
   const bool unknown_type = !id.model_type.empty() && !by_type;
-  if (unknown_name) {
+  if (!derived.empty()) {
+    id.why_unknown = Shown(derived);
+  } else if (unknown_name) {
     id.why_unknown = fmt::format("architecture {} is not known", Quoted(id.architecture));
   } else if (unknown_type) {
     id.why_unknown = fmt::format("model_type {} is not known", Quoted(id.model_type));
@@ -228,9 +233,7 @@ void ReadContainer(ConfigReader& root, ConfigReader& decoder, ModelConfig& confi
   if (container != "safetensors" && container != "gguf") {
     root.Reject("assay_container", "it must be safetensors or gguf");
   }
-  const std::string why = root.String("assay_unknown", "");
   decoder.Absorb(root);
-  if (!why.empty()) MarkUnknown(config, Shown(why));
   if (container != "gguf") return;
   config.container = Container::kGguf;
   config.lm_head = config.tied ? "token_embd.weight" : "output.weight";

@@ -183,21 +183,22 @@ TEST(Refusing, QueryHeads) {
   EXPECT_EQ(r.largest_legal_tp, 3);
   EXPECT_EQ(r.Message(),
             "num_attention_heads (model.layers.0.self_attn.q_proj.weight): axis heads has 9 heads, "
-            "which do not divide by attn_tp 2; largest legal TP is 3");
+            "which do not divide by attn_tp 2; largest legal TP is 3 (legal degrees: 1, 3)");
 }
 
 TEST(Refusing, KvHeads) {
   const Refusal r = RefusalOf(GqaModel({.heads = 12, .kv_heads = 4, .intermediate = 96}), {6});
   EXPECT_EQ(r.Message(),
             "num_key_value_heads (model.layers.0.self_attn.k_proj.weight): axis kv_heads has 4 "
-            "heads, which neither divide by nor into attn_tp 6; largest legal TP is 12");
+            "heads, which neither divide by nor into attn_tp 6; largest legal TP is 12 (legal "
+            "degrees: 1, 2, 4, 12)");
 }
 
 TEST(Refusing, Widths) {
   const Refusal r = RefusalOf(GqaModel({.intermediate = 36}), {8});
   EXPECT_EQ(r.Message(),
             "model.layers.0.mlp.gate_proj.weight: axis n has 36 elements, which do not divide by "
-            "tp 8; largest legal TP is 4");
+            "tp 8; largest legal TP is 4 (legal degrees: 1, 2, 4)");
 }
 
 TEST(Refusing, AGroupThatWouldBeCut) {
@@ -209,9 +210,10 @@ TEST(Refusing, AGroupThatWouldBeCut) {
   EXPECT_EQ(r.elements, 256);
   EXPECT_EQ(r.parts, 16);
   EXPECT_EQ(r.largest_legal_tp, 8);
-  EXPECT_EQ(r.Message(),
-            "model.layers.1.mlp.experts.0.down_proj.weight_scale: axis k has 8 groups (256 "
-            "elements), which do not divide by tp 16; largest legal TP is 8");
+  EXPECT_EQ(
+      r.Message(),
+      "model.layers.1.mlp.experts.0.down_proj.weight_scale: axis k has 8 groups (256 "
+      "elements), which do not divide by tp 16; largest legal TP is 8 (legal degrees: 1, 2, 4, 8)");
 }
 
 TEST(Refusing, AWordThatWouldBeCut) {
@@ -225,7 +227,7 @@ TEST(Refusing, AWordThatWouldBeCut) {
   const Refusal r = RefusalOf(model, {4});
   EXPECT_EQ(r.Message(),
             "model.layers.1.mlp.experts.0.down_proj.weight_packed: axis k has 5 words (36 "
-            "elements), which do not divide by tp 4; largest legal TP is 1");
+            "elements), which do not divide by tp 4; largest legal TP is 1 (legal degrees: 1)");
   EXPECT_TRUE(Plan(model, {1}).plan.has_value());
 }
 
@@ -248,7 +250,18 @@ TEST(Refusing, AttentionDegreeThatDoesNotDivideTp) {
   EXPECT_EQ(r.axis, "attn_tp");
   EXPECT_EQ(r.Message(),
             "attn_tp: axis attn_tp has 6 ranks, which do not divide by attn_tp 4; largest legal TP "
-            "with attn_tp 4 is 64");
+            "with attn_tp 4 is 64 (legal degrees: 4, 8, 16, 32, 64)");
+}
+
+TEST(Refusing, NamesEveryLegalDegreeAndNoOther) {
+  const TestModel model = GqaModel({.heads = 9, .kv_heads = 3, .intermediate = 72});
+  EXPECT_EQ(RefusalOf(model, {2}).legal_degrees, (std::vector<int>{1, 3, 9}));
+  EXPECT_EQ(RefusalOf(model, {5, 1}).legal_degrees,
+            (std::vector<int>{1, 2, 3, 4, 6, 8, 9, 12, 18, 24, 36}));
+  for (int tp = 1; tp <= 64; ++tp) {
+    const bool listed = tp == 1 || tp == 3 || tp == 9;
+    EXPECT_EQ(Plan(model, {tp}).plan.has_value(), listed) << tp;
+  }
 }
 
 TEST(Refusing, NoLegalDegree) {
