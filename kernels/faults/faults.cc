@@ -36,7 +36,9 @@ struct Library {
 // A fault is one struct and its name here.
 const auto& TheLibrary() {
   static const Library<faults::K02Bytes, faults::K02Representation, faults::K03Rank0,
-                       faults::K08Rank1, faults::K21Tail8, faults::K41Missing>
+                       faults::K07Swap, faults::K08Rank1, faults::K13Stale, faults::K21Tail8,
+                       faults::K23LastRow, faults::K29Truncate, faults::K40None, faults::K41Missing,
+                       faults::K43Bf16>
       kLibrary;
   return kLibrary;
 }

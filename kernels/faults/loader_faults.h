@@ -96,6 +96,37 @@ struct K03Rank0 final : Interceptor {
   }
 };
 
+// The two 4-bit codes of each byte change places, in every word of an expert's weight: element 2i
+// is taken for 2i + 1. Unpacked weights have no nibbles.
+struct K07Swap final : Interceptor {
+  static inline const Fault kFault = {
+      "K07/swap",
+      "K07",
+      "the nibbles of each byte of the experts' packed weights are swapped",
+      "loader",
+      "moe model=k2-mini-int4-g32 layer=1 tp=4 tier=avx2 tokens=5 fault=K07/swap",
+      "moe model=k2-mini layer=1 tp=4 tier=avx2 tokens=5 fault=K07/swap",
+      {{"layer", "1"},
+       {"op", "\"gate\""},
+       {"class", "\"loader\""},
+       {"rank", "0"},
+       {"expert", "0"},
+       {"tensor", "\"L1.moe.e0.gate.weight\""},
+       {"unit", "\"word\""},
+       {"index", "[0, 0]"}},
+      "nibble-swapped"};
+
+  void BeforeSlice(SliceRequest& request) const override {
+    const shard::Component& component = request.plan.component;
+    if (!IsExpert(component.name, ".weight") || component.packing.elements.count() == 1) return;
+    // A block has its scale beside its codes: blocks of 8-bit codes have no nibbles either.
+    if (IsBlock(component.dtype)) return;
+    request.replaced.assign(request.tensor.bytes.begin(), request.tensor.bytes.end());
+    for (std::byte& byte : request.replaced) byte = (byte << 4) | (byte >> 4);
+    request.tensor.bytes = request.replaced;
+  }
+};
+
 // Rank 1 puts up's rows where gate's belong, and the other way round.
 struct K08Rank1 final : Interceptor {
   static inline const Fault kFault = {
@@ -125,6 +156,28 @@ struct K08Rank1 final : Interceptor {
     std::string other = request.tensor.name;
     other.replace(other.find(ours), ours.size(), ours == "up_proj" ? "gate_proj" : "up_proj");
     if (const TensorView* tensor = request.all->Find(other)) request.tensor = *tensor;
+  }
+};
+
+// A second load leaves one tensor on rank 1 as the first one had it.
+struct K13Stale final : Interceptor {
+  static inline const Fault kFault = {
+      "K13/stale",
+      "K13",
+      "a second load leaves an expert's up on rank 1 as it was",
+      "loader",
+      "moe model=k2-mini-int4-g32 layer=1 tp=4 tier=avx2 tokens=5 reload=1 fault=K13/stale",
+      "moe model=k2-mini-int4-g32 layer=1 tp=4 tier=avx2 tokens=5 fault=K13/stale",
+      {{"layer", "1"},
+       {"op", "\"up\""},
+       {"class", "\"loader\""},
+       {"rank", "1"},
+       {"expert", "2"},
+       {"tensor", "\"L1.moe.e2.up.weight\""}},
+      "stale"};
+
+  bool KeepsOld(std::string_view component, int rank) const override {
+    return rank == 1 && component == "L1.moe.e2.up.weight";
   }
 };
 

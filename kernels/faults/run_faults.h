@@ -1,12 +1,20 @@
 // Faults of kernels and collectives. One struct a fault.
 #pragma once
 
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
 #include <string_view>
 
 #include "kernels/faults/faults.h"
 #include "kernels/faults/interceptor.h"
 
 namespace assay::kernels::faults {
+
+inline bool IsExpertAct(std::string_view tap) {
+  return tap.find(".moe.e") != std::string_view::npos && tap.ends_with(".act");
+}
 
 // Of one op, the experts' down, so that the first wrong op is the same in every cell. Zeros at the
 // end of x have the effect of a loop that stops early.
@@ -41,6 +49,80 @@ struct K21Tail8 final : Interceptor {
   }
 };
 
+// The last token of each full tile of 4 is given the input of the one before it.
+struct K23LastRow final : Interceptor {
+  static constexpr int64_t kTile = 4;
+  static inline const Fault kFault = {
+      "K23/lastrow",
+      "K23",
+      "the last token row of a full tile of 4 is computed from the row before it",
+      "kernel",
+      "moe model=k2-mini-int4-g32 layer=1 tp=4 tier=avx2 tokens=5 fault=K23/lastrow",
+      "moe model=k2-mini-int4-g32 layer=1 tp=4 tier=avx2 tokens=1 fault=K23/lastrow",
+      {{"layer", "1"},
+       {"op", "\"down\""},
+       {"tap", "\"L1.shared.down\""},
+       {"class", "\"kernel\""},
+       {"rank", "0"}},
+      "token-row"};
+
+  void BeforeLinear(LinearCall& call) const override {
+    if (!call.taps.front().ends_with("shared.down") || call.m < kTile) return;
+    call.OwnActivations();
+    const int64_t k = call.weight.k, groups = k / 32;
+    const auto repeat = [](auto* values, int64_t row, int64_t width) {
+      if (values->empty()) return;
+      const auto from = values->begin() + (row - 1) * width;
+      std::copy(from, from + width, from + width);
+    };
+    for (int64_t row = kTile - 1; row < call.m; row += kTile) {
+      repeat(&call.bf16, row, k);
+      repeat(&call.codes, row, k);
+      repeat(&call.scales, row, groups);
+      repeat(&call.sums, row, groups);
+    }
+  }
+};
+
+// One op's results are cut off to bf16 where they should go to the nearest.
+struct K29Truncate final : Interceptor {
+  static inline const Fault kFault = {
+      "K29/truncate",
+      "K29",
+      "the experts' activation is rounded to bf16 by cutting it off",
+      "kernel",
+      "moe model=k2-mini-int4-g32 layer=1 tp=4 tier=avx2 tokens=5 fault=K29/truncate",
+      "attn model=k2-mini-int4-g32 layer=1 tp=4 tier=avx2 tokens=5 fault=K29/truncate",
+      {{"layer", "1"}, {"op", "\"act\""}, {"class", "\"kernel\""}, {"rank", "0"}},
+      "truncated-rounding"};
+
+  void BeforeRound(RoundCall& call) const override {
+    if (!IsExpertAct(call.tap) || call.type != DType::kBF16) return;
+    for (float& value : call.values) {
+      if (std::isnan(value)) continue;
+      value = std::bit_cast<float>(std::bit_cast<uint32_t>(value) & 0xFFFF0000u);
+    }
+    call.done = true;
+  }
+};
+
+// The clamp of the activation's inputs is left out.
+struct K40None final : Interceptor {
+  static inline const Fault kFault = {
+      "K40/none",
+      "K40",
+      "the experts' activation does not clamp its inputs",
+      "kernel",
+      "moe model=k2-mini-int4-g32 layer=1 tp=4 tier=avx2 tokens=5 limit=0.5 fault=K40/none",
+      "moe model=k2-mini-int4-g32 layer=1 tp=4 tier=avx2 tokens=5 limit=inf fault=K40/none",
+      {{"layer", "1"}, {"op", "\"act\""}, {"class", "\"kernel\""}, {"rank", "0"}},
+      "clamp-missing"};
+
+  void BeforeAct(ActCall& call) const override {
+    if (IsExpertAct(call.tap)) call.limit = std::numeric_limits<float>::infinity();
+  }
+};
+
 // The sum over ranks leaves rank 1 out.
 struct K41Missing final : Interceptor {
   static inline const Fault kFault = {
@@ -61,6 +143,23 @@ struct K41Missing final : Interceptor {
     if (!call.tap.ends_with(".moe.out") || call.parts.size() < 2) return;
     call.replaced.assign(static_cast<size_t>(call.count), 0.0f);
     call.parts[1] = call.replaced.data();
+  }
+};
+
+// Partial sums travel as bf16, which nobody asked for and the engine does not say.
+struct K43Bf16 final : Interceptor {
+  static inline const Fault kFault = {
+      "K43/bf16",
+      "K43",
+      "the partials of moe.out are rounded to bf16 on their way",
+      "collective",
+      "moe model=k2-mini-int4-g32 layer=1 tp=4 tier=avx2 tokens=5 fault=K43/bf16",
+      "moe model=k2-mini-int4-g32 layer=1 tp=1 tier=avx2 tokens=5 fault=K43/bf16",
+      {{"layer", "1"}, {"op", "\"out\""}, {"tap", "\"L1.moe.out\""}, {"class", "\"collective\""}},
+      "wire-rounded"};
+
+  void BeforeReduce(ReduceCall& call) const override {
+    if (call.tap.ends_with(".moe.out")) call.reduction.wire = Wire::kBf16;
   }
 };
 
