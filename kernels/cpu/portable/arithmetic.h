@@ -1,6 +1,6 @@
 // Floats. Each operation rounds once, to nearest even, as the instruction does in its default mode;
-// NaNs come out as NaNs, with bits that nobody may rely on (the compiler chooses the operand that an
-// instruction takes them from).
+// NaNs come out as NaNs, with bits that nobody may rely on (the compiler chooses the operand that
+// an instruction takes them from).
 //
 // Left out on purpose: approximations whose bits differ between makers (rsqrt14, rcp14), and sums
 // over lanes whose order is the compiler's (reduce_add): sources write their tree.
@@ -42,15 +42,15 @@ ASSAY_INTRINSIC F32 Fma(F32 a, F32 b, F32 c) {
 
 template <class V>
 ASSAY_INTRINSIC V AddF(V a, V b) {
-  return Map<F32>(a, b, [](F32 x, F32 y) ASSAY_INLINE { return x + y; });
+  return Map<F32>(a, b, [](F32 x, F32 y) { return x + y; });
 }
 template <class V>
 ASSAY_INTRINSIC V MulF(V a, V b) {
-  return Map<F32>(a, b, [](F32 x, F32 y) ASSAY_INLINE { return x * y; });
+  return Map<F32>(a, b, [](F32 x, F32 y) { return x * y; });
 }
 template <class V>
 ASSAY_INTRINSIC V FmaF(V a, V b, V c) {
-  return Map<F32>(a, b, c, [](F32 x, F32 y, F32 z) ASSAY_INLINE { return Fma(x, y, z); });
+  return Map<F32>(a, b, c, [](F32 x, F32 y, F32 z) { return Fma(x, y, z); });
 }
 
 ASSAY_INTRINSIC __m128 _mm_add_ps(__m128 a, __m128 b) { return AddF(a, b); }
@@ -61,59 +61,37 @@ ASSAY_INTRINSIC __m128 _mm_add_ss(__m128 a, __m128 b) {
 ASSAY_INTRINSIC __m256 _mm256_add_ps(__m256 a, __m256 b) { return AddF(a, b); }
 ASSAY_INTRINSIC __m512 _mm512_add_ps(__m512 a, __m512 b) { return AddF(a, b); }
 ASSAY_INTRINSIC __m512 _mm512_sub_ps(__m512 a, __m512 b) {
-  return Map<F32>(a, b, [](F32 x, F32 y) ASSAY_INLINE { return x - y; });
+  return Map<F32>(a, b, [](F32 x, F32 y) { return x - y; });
 }
 ASSAY_INTRINSIC __m512 _mm512_mul_ps(__m512 a, __m512 b) { return MulF(a, b); }
 ASSAY_INTRINSIC __m512 _mm512_div_ps(__m512 a, __m512 b) {
-  return Map<F32>(a, b, [](F32 x, F32 y) ASSAY_INLINE { return x / y; });
+  return Map<F32>(a, b, [](F32 x, F32 y) { return x / y; });
 }
 ASSAY_INTRINSIC __m512 _mm512_mask_add_ps(__m512 other, __mmask16 mask, __m512 a, __m512 b) {
-  return Parts<__m512>([&](int i) ASSAY_INLINE {
-    return MaskOf(mask, i) ? a.p[i] + b.p[i] : other.p[i];
-  });
+  return Parts<__m512>([&](int i) { return MaskOf(mask, i) ? a.p[i] + b.p[i] : other.p[i]; });
 }
 ASSAY_INTRINSIC __m512 _mm512_fmadd_ps(__m512 a, __m512 b, __m512 c) { return FmaF(a, b, c); }
 ASSAY_INTRINSIC __m512 _mm512_fmsub_ps(__m512 a, __m512 b, __m512 c) {
-  return Map<F32>(a, b, c, [](F32 x, F32 y, F32 z) ASSAY_INLINE { return Fma(x, y, -z); });
+  return Map<F32>(a, b, c, [](F32 x, F32 y, F32 z) { return Fma(x, y, -z); });
 }
 ASSAY_INTRINSIC __m512 _mm512_fnmadd_ps(__m512 a, __m512 b, __m512 c) {
-  return Map<F32>(a, b, c, [](F32 x, F32 y, F32 z) ASSAY_INLINE { return Fma(-x, y, z); });
+  return Map<F32>(a, b, c, [](F32 x, F32 y, F32 z) { return Fma(-x, y, z); });
 }
 // Even lanes subtract c, odd ones add it.
 ASSAY_INTRINSIC __m512 _mm512_fmaddsub_ps(__m512 a, __m512 b, __m512 c) {
-  return Map<F32>(a, b, c, [](F32 x, F32 y, F32 z) ASSAY_INLINE {
+  return Map<F32>(a, b, c, [](F32 x, F32 y, F32 z) {
     return Fma(x, y, F32{-z[0], z[1], -z[2], z[3]});
   });
 }
 // The second operand where either is a NaN, and where both are zeros.
 ASSAY_INTRINSIC __m512 _mm512_min_ps(__m512 a, __m512 b) {
-  return Map<F32>(a, b, [](F32 x, F32 y) ASSAY_INLINE { return x < y ? x : y; });
+  return Map<F32>(a, b, [](F32 x, F32 y) { return x < y ? x : y; });
 }
 ASSAY_INTRINSIC __m512 _mm512_max_ps(__m512 a, __m512 b) {
-  return Map<F32>(a, b, [](F32 x, F32 y) ASSAY_INLINE { return x > y ? x : y; });
+  return Map<F32>(a, b, [](F32 x, F32 y) { return x > y ? x : y; });
 }
 ASSAY_INTRINSIC __m512 _mm512_or_ps(__m512 a, __m512 b) {
-  return Map<I32>(a, b, [](I32 x, I32 y) ASSAY_INLINE { return x | y; });
-}
-
-// Nearest integer, ties to even; INT_MIN for NaN and for what no int holds.
-ASSAY_INTRINSIC __m512i _mm512_cvtps_epi32(__m512 a) {
-  return Parts<__m512i>([&](int i) ASSAY_INLINE {
-    const F32 x = a.p[i];
-    const I32 sign = As<I32>(x) & INT32_MIN;
-    const F32 magnitude = As<F32>(As<I32>(x) ^ sign);
-    // From 2^23 on floats are integers; below, adding 2^23 rounds at the units.
-    const F32 units = (magnitude + 0x1p23F) - 0x1p23F;
-    const F32 rounded = magnitude < 0x1p23F ? units : magnitude;
-    const F32 nearest = As<F32>(As<I32>(rounded) | sign);
-    const I32 fits = (nearest >= -0x1p31F) & (nearest < 0x1p31F);
-    const F32 safe = As<F32>(As<I32>(nearest) & fits);
-    return fits ? __builtin_convertvector(safe, I32) : I32{} + INT32_MIN;
-  });
-}
-ASSAY_INTRINSIC __m512 _mm512_cvtepi32_ps(__m512i a) {
-  return Parts<__m512>(
-      [&](int i) ASSAY_INLINE { return __builtin_convertvector(As<I32>(a.p[i]), F32); });
+  return Map<I32>(a, b, [](I32 x, I32 y) { return x | y; });
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #endif
 
 #include "kernels/cpu/portable/arithmetic.h"
+#include "kernels/cpu/portable/convert.h"
 #include "kernels/cpu/portable/integer.h"
 #include "kernels/cpu/portable/memory.h"
 #include "kernels/cpu/portable/types.h"

@@ -54,6 +54,9 @@ ASSAY_INTRINSIC __m512 _mm512_set1_ps(float x) {
 ASSAY_INTRINSIC __m512i _mm512_set1_epi32(int x) {
   return Parts<__m512i>([x](int) { return I32{x, x, x, x}; });
 }
+ASSAY_INTRINSIC __m512i _mm512_set1_epi16(short x) {
+  return Parts<__m512i>([x](int) { return I16{} + x; });
+}
 ASSAY_INTRINSIC __m512i _mm512_set1_epi8(char x) {
   return Parts<__m512i>([x](int) { return U8{} + static_cast<uint8_t>(x); });
 }
@@ -110,7 +113,9 @@ ASSAY_INTRINSIC __m512i _mm512_castps_si512(__m512 a) {
 }
 ASSAY_INTRINSIC __m128 _mm256_castps256_ps128(__m256 a) { return {{a.p[0]}}; }
 ASSAY_INTRINSIC __m256 _mm512_castps512_ps256(__m512 a) { return {{a.p[0], a.p[1]}}; }
-ASSAY_INTRINSIC __m512i _mm512_zextsi128_si512(__m128i a) { return {{a.p[0], I64{}, I64{}, I64{}}}; }
+ASSAY_INTRINSIC __m512i _mm512_zextsi128_si512(__m128i a) {
+  return {{a.p[0], I64{}, I64{}, I64{}}};
+}
 ASSAY_INTRINSIC float _mm_cvtss_f32(__m128 a) { return a.p[0][0]; }
 ASSAY_INTRINSIC __m128i _mm_cvtsi32_si128(int a) { return {{As<I64>(I32{a, 0, 0, 0})}}; }
 ASSAY_INTRINSIC __m128i _mm_cvtsi64_si128(long long a) { return {{I64{a, 0}}}; }
@@ -136,7 +141,7 @@ ASSAY_INTRINSIC __m128 _mm_shuffle_ps(__m128 a, __m128 b, int imm) {
 }
 ASSAY_INTRINSIC __m512 _mm512_permute_ps(__m512 a, int imm) {
   const I32 from = {imm & 3, imm >> 2 & 3, imm >> 4 & 3, imm >> 6 & 3};
-  return Map<F32>(a, [&](F32 x) ASSAY_INLINE { return __builtin_shuffle(x, from); });
+  return Map<F32>(a, [&](F32 x) { return __builtin_shuffle(x, from); });
 }
 // Lane i is a's lane index[i] mod 16.
 template <class T, class V>
@@ -155,25 +160,22 @@ ASSAY_INTRINSIC __m512i _mm512_permutexvar_epi32(__m512i index, __m512i a) {
 }
 // In each part: byte i is a's byte index[i] mod 16, or 0 where the index is negative.
 ASSAY_INTRINSIC __m512i _mm512_shuffle_epi8(__m512i a, __m512i index) {
-  return Map<I8>(a, index, [](I8 x, I8 at) ASSAY_INLINE {
-    return __builtin_shuffle(x, at & 15) & (at >= 0);
-  });
+  return Map<I8>(a, index, [](I8 x, I8 at) { return __builtin_shuffle(x, at & 15) & (at >= 0); });
 }
 ASSAY_INTRINSIC __m512i _mm512_unpacklo_epi8(__m512i a, __m512i b) {
-  return Map<I8>(a, b, [](I8 x, I8 y) ASSAY_INLINE {
+  return Map<I8>(a, b, [](I8 x, I8 y) {
     const I8 from = {0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23};
     return __builtin_shuffle(x, y, from);
   });
 }
 ASSAY_INTRINSIC __m512i _mm512_unpackhi_epi8(__m512i a, __m512i b) {
-  return Map<I8>(a, b, [](I8 x, I8 y) ASSAY_INLINE {
+  return Map<I8>(a, b, [](I8 x, I8 y) {
     const I8 from = {8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
     return __builtin_shuffle(x, y, from);
   });
 }
 ASSAY_INTRINSIC __m512 _mm512_mask_blend_ps(__mmask16 mask, __m512 a, __m512 b) {
-  return Parts<__m512>(
-      [&](int i) ASSAY_INLINE { return MaskOf(mask, i) ? b.p[i] : a.p[i]; });
+  return Parts<__m512>([&](int i) { return MaskOf(mask, i) ? b.p[i] : a.p[i]; });
 }
 ASSAY_INTRINSIC __mmask16 _mm512_movepi32_mask(__m512i a) {
   const auto lanes = LanesOf<uint32_t>(a);

@@ -11,8 +11,7 @@ namespace {
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__);
 
-#define ASSAY_INLINE __attribute__((always_inline))
-#define ASSAY_INTRINSIC ASSAY_INLINE inline
+#define ASSAY_INTRINSIC __attribute__((always_inline)) inline
 
 // One part, seen as lanes.
 using F32 = float __attribute__((vector_size(16)));
@@ -66,17 +65,16 @@ ASSAY_INTRINSIC V Parts(F f) {
 // f on each part, its lanes seen as `Lanes`.
 template <class Lanes, class V, class F>
 ASSAY_INTRINSIC V Map(V a, F f) {
-  return Parts<V>([&](int i) ASSAY_INLINE { return f(As<Lanes>(a.p[i])); });
+  return Parts<V>([&](int i) { return f(As<Lanes>(a.p[i])); });
 }
 template <class Lanes, class V, class F>
 ASSAY_INTRINSIC V Map(V a, V b, F f) {
-  return Parts<V>([&](int i) ASSAY_INLINE { return f(As<Lanes>(a.p[i]), As<Lanes>(b.p[i])); });
+  return Parts<V>([&](int i) { return f(As<Lanes>(a.p[i]), As<Lanes>(b.p[i])); });
 }
 template <class Lanes, class V, class F>
 ASSAY_INTRINSIC V Map(V a, V b, V c, F f) {
-  return Parts<V>([&](int i) ASSAY_INLINE {
-    return f(As<Lanes>(a.p[i]), As<Lanes>(b.p[i]), As<Lanes>(c.p[i]));
-  });
+  return Parts<V>(
+      [&](int i) { return f(As<Lanes>(a.p[i]), As<Lanes>(b.p[i]), As<Lanes>(c.p[i])); });
 }
 
 // All lanes of a vector, for what crosses parts.
