@@ -146,6 +146,18 @@ RunHeader ReadHeader(Fields in) {
   out.engines_json = in.Raw("engines");
   out.selection = in.Text("selection");
   out.seed = in.Integer("seed", std::numeric_limits<int64_t>::min());
+  in.ObjectIfThere("cells", [&](Fields cells) {
+    CellList& list = out.cells.emplace();
+    list.count = cells.Integer("count", 0);
+    list.hash = cells.Text("xxh3_128");
+    list.shards = cells.Integer("shards", 1);
+    list.shard = cells.Integer("shard", 1, list.shards);
+    list.own_count = cells.Integer("own_count", 0, list.count);
+    list.own_hash = cells.Text("own_xxh3_128");
+  });
+  out.emulate = in.TextIfThere("emulate");
+  out.requirements = in.TextsIfThere("require");
+  out.merged = in.TextsIfThere("merged");
   return out;
 }
 

@@ -177,6 +177,15 @@ std::string ToJson(const RunHeader& header) {
   out["engines"] = Embed(header.engines_json);
   out["selection"] = header.selection;
   out["seed"] = header.seed;
+  if (header.cells) {
+    const CellList& cells = *header.cells;
+    out["cells"] = {{"count", cells.count},         {"xxh3_128", cells.hash},
+                    {"shard", cells.shard},         {"shards", cells.shards},
+                    {"own_count", cells.own_count}, {"own_xxh3_128", cells.own_hash}};
+  }
+  if (!header.emulate.empty()) out["emulate"] = header.emulate;
+  if (!header.requirements.empty()) out["require"] = header.requirements;
+  if (!header.merged.empty()) out["merged"] = header.merged;
   return Dump(out);
 }
 

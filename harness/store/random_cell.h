@@ -30,7 +30,7 @@ class CellMaker {
     for (uint64_t i = Below(3); i > 0; --i) cell.divergences.push_back(MakeDivergence());
     for (uint64_t i = Below(4); i > 0; --i) {
       cell.ops.push_back(
-          {Text(), static_cast<int>(Below(5)), Number(), Number(), Number(), Number()});
+          {Text(), static_cast<int>(Below(5)), Number(), Number(), Number(), Number(), Number()});
     }
     cell.ms = static_cast<double>(Below(100000)) / 7;
     cell.attempts = 1 + static_cast<int>(Below(3));
@@ -90,6 +90,7 @@ class CellMaker {
       *field = Number();
     }
     out.ambiguous = MaybeWhole();
+    out.floor_runs = MaybeWhole();
     if (Maybe()) out.tolerance = ToleranceFacts{"2^-24", 71, 35.5, {"acc", "out"}};
     return out;
   }

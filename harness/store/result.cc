@@ -1,5 +1,9 @@
 #include "harness/store/result.h"
 
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <algorithm>
 #include <array>
 
 namespace assay {
@@ -37,6 +41,14 @@ std::optional<Verdict> VerdictFromName(std::string_view name) {
     if (entry.name == name) return entry.verdict;
   }
   return std::nullopt;
+}
+
+std::string HashCells(std::vector<std::string> problems) {
+  std::sort(problems.begin(), problems.end());
+  std::string text;
+  for (const std::string& problem : problems) text += problem + "\n";
+  const XXH128_hash_t hash = XXH3_128bits(text.data(), text.size());
+  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
 }
 
 void Totals::Add(Verdict verdict) {

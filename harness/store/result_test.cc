@@ -16,11 +16,11 @@ constexpr char kExample[] =
     R"({"type":"cell","problem":"moe model=k2-mini-int4-g32 layer=1 tp=2 tier=avx2 tokens=5 fault=K03/rank0","model_hash":"ab12",)"
     R"("verdict":"FAIL","reason":"local error above its bound",)"
     R"("executed":{"kernel":"dot","tier":"avx2","how":"hardware","layout":"row","act":"a16","tp":2,"threads":2,"engine":"native@1a2b3c","ranks_differ":[]},)"
-    R"("mode":"bounded","metrics":{"cosine":0.94,"rel_l2":0.35,"max_abs":1.2,"max_ratio":31000,"kld":null,"kld_stderr":null,"top1":null,"three_way":null,"condition":null,"mean_ratio":null,"nmse":null,"allclose_excess":null,"ambiguous":0,"noise_floor":null,"tolerance":{"u_acc":"2^-24","depth":71,"c":71,"terms":["acc","out"]}},)"
+    R"("mode":"bounded","metrics":{"cosine":0.94,"rel_l2":0.35,"max_abs":1.2,"max_ratio":31000,"kld":null,"kld_stderr":null,"top1":null,"three_way":null,"condition":null,"mean_ratio":null,"nmse":null,"allclose_excess":null,"ambiguous":0,"noise_floor":null,"floor_runs":null,"tolerance":{"u_acc":"2^-24","depth":71,"c":71,"terms":["acc","out"]}},)"
     R"("divergences":[{"layer":1,"op":"down","tap":"L1.moe.e5.down","class":"loader","rank":1,"expert":5,"step":0,"tensor":"L1.moe.e5.down.scale","unit":"group","index":[17,5],"local_index":[17,1],"expected":0.0123,"got":0.0471,"bits":["3c49","3d40"],)"
     R"("propagated":["L1.moe.out"],"cleared":["kernel"],)"
     R"("signature":{"id":"scales-of-another-rank","text":"scales of rank 0 on rank 1","evidence":"384 of 384 groups equal rank 0's"}}],)"
-    R"("ops":[{"tap":"L1.moe.e5.down","step":0,"local":31000,"accumulated":null,"cosine":0.94,"rel_l2":0.35}],)"
+    R"("ops":[{"tap":"L1.moe.e5.down","step":0,"local":31000,"accumulated":null,"floor":null,"cosine":0.94,"rel_l2":0.35}],)"
     R"("ms":12.4,"attempts":1,"repro":"./assay run '…'"})";
 
 std::string Replaced(std::string text, const std::string& from, const std::string& to) {
@@ -185,7 +185,13 @@ TEST(CellJson, SurvivesAnyChangedByte) {
 }
 
 TEST(RunJson, HeaderComesBackWithMachineAsItWas) {
-  RunHeader header{"r1", "1a2b", "tp=2", R"({"cpu":"X","tiers":["avx2"]})", "", true, -3};
+  RunHeader header;
+  header.run_id = "r1";
+  header.revision = "1a2b";
+  header.selection = "tp=2";
+  header.machine_json = R"({"cpu":"X","tiers":["avx2"]})";
+  header.dirty = true;
+  header.seed = -3;
   const std::string line = ToJson(header);
   EXPECT_NE(line.find(R"("machine":{"cpu":"X","tiers":["avx2"]},"engines":null)"),
             std::string::npos);
@@ -195,6 +201,30 @@ TEST(RunJson, HeaderComesBackWithMachineAsItWas) {
   EXPECT_EQ(back->seed, -3);
   EXPECT_TRUE(back->dirty);
   EXPECT_FALSE(HeaderFromJson(Replaced(line, "true", "1"), kWhere).ok());
+}
+
+TEST(RunJson, TheFrozenListComesBack) {
+  RunHeader header;
+  const auto plain = HeaderFromJson(ToJson(header), kWhere);
+  ASSERT_TRUE(plain.ok()) << plain.error().message;
+  EXPECT_FALSE(plain->cells.has_value());  // as earlier versions wrote it
+  header.cells = CellList{7, HashCells({"a"}), 2, 3, 2, HashCells({"b"})};
+  header.emulate = "always";
+  header.requirements = {"tier=avx512,how=emulated"};
+  header.merged = {"r1", "r2"};
+  const std::string line = ToJson(header);
+  const auto back = HeaderFromJson(line, kWhere);
+  ASSERT_TRUE(back.ok()) << back.error().message;
+  EXPECT_EQ(back->cells, header.cells);
+  EXPECT_EQ(back->emulate, header.emulate);
+  EXPECT_EQ(back->requirements, header.requirements);
+  EXPECT_EQ(back->merged, header.merged);
+  for (const auto& [from, to] : {std::pair("\"shard\":2", "\"shard\":4"),
+                                 {"\"shard\":2", "\"shard\":0"},
+                                 {"\"own_count\":2", "\"own_count\":8"},
+                                 {"\"shards\":3", "\"shards\":null"}}) {
+    EXPECT_FALSE(HeaderFromJson(Replaced(line, from, to), kWhere).ok()) << to;
+  }
 }
 
 TEST(RunJson, SummaryComesBack) {

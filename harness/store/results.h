@@ -40,14 +40,14 @@ bool HasRecord(const std::string& dir);
 
 // The only writer of a results file. A line is one write() to the file, without a buffer of ours,
 // so that a killed run has lost no cell that was appended; fsync after the first and the last line
-// and at most once a second between, so that a power cut costs a second's cells. A line that does
-// not fit on the disk is taken back. The file is locked while it is written.
+// and at most once a second between, so XX
 class ResultsWriter {
  public:
   enum class Folder { kNewOrEmpty, kMayHoldFiles };
 
   // Makes the folder if need be. Error (bad input): it is not empty; (environment): it cannot be
-  // written. kMayHoldFiles: other files may lie there, a results file that holds a record may not.
+  // written; then neither file nor folder is left. kMayHoldFiles: other files may lie there, a
+  // results file that holds a record may not.
   static Result<ResultsWriter> Create(const std::string& dir, const RunHeader& header,
                                       Folder folder = Folder::kNewOrEmpty);
 

@@ -38,6 +38,14 @@ class Results : public testing::Test {
     fs::create_directories(dir_);
     std::ofstream(File(), std::ios::binary | std::ios::trunc) << text;
   }
+  static RunHeader MakeHeader() {
+    RunHeader header;
+    header.run_id = "run-1";
+    header.revision = "1a2b3c";
+    header.selection = "tp=2";
+    header.machine_json = R"({"cpu":"X"})";
+    return header;
+  }
   // Header, `count` cells, and a summary if asked for.
   std::string MakeRun(int count, bool finish) {
     CellMaker maker(3);
@@ -53,7 +61,7 @@ class Results : public testing::Test {
   }
 
   std::string root_, dir_;
-  RunHeader header_{"run-1", "1a2b3c", "tp=2", R"({"cpu":"X"})", "", false, 1};
+  RunHeader header_ = MakeHeader();
 };
 
 TEST_F(Results, WritesARunThatReadsBack) {
@@ -251,6 +259,45 @@ TEST_F(Results, TwoProcessesCannotWriteTheSameRun) {
   int status = -1;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
+}
+
+// Reading the record, as the end of a run does, does not let another writer in.
+TEST_F(Results, ReadingKeepsTheLock) {
+  Result<ResultsWriter> writer = ResultsWriter::Create(dir_, header_);
+  ASSERT_TRUE(writer.ok());
+  ASSERT_TRUE(ReadResults(dir_).ok());
+  RunRecord record;
+  EXPECT_FALSE(ResultsWriter::Resume(dir_, &record).ok());
+}
+
+// A child that outlives its killed parent for a moment neither holds the lock nor can write.
+TEST_F(Results, ChildrenHaveNeitherFileNorLock) {
+  auto writer = std::make_unique<Result<ResultsWriter>>(ResultsWriter::Create(dir_, header_));
+  ASSERT_TRUE(writer->ok());
+  const std::string before = Contents();
+  int go[2], ready[2], status = -1;
+  ASSERT_EQ(pipe(go), 0);
+  ASSERT_EQ(pipe(ready), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    close(go[1]);
+    const bool wrote = (*writer)->Append(CellMaker(1).Make()).ok();
+    char byte = 0;
+    (void)!write(ready[1], &byte, 1);
+    (void)!read(go[0], &byte, 1);  // until the parent has let go of the pipe
+    _exit(wrote ? 1 : 0);
+  }
+  close(go[0]);
+  char byte;
+  ASSERT_EQ(read(ready[0], &byte, 1), 1);
+  writer.reset();
+  RunRecord record;
+  const Result<ResultsWriter> next = ResultsWriter::Resume(dir_, &record);
+  EXPECT_TRUE(next.ok()) << next.error().message;
+  close(go[1]);
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(Contents(), before);
 }
 
 // A child appends cells and says so on a pipe; it is killed at once after some of them. Every cell

@@ -1,5 +1,8 @@
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -8,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "harness/store/files.h"
 #include "harness/store/results.h"
 
 namespace assay {
@@ -16,6 +20,8 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds kBetweenSyncs{1};
+// A killed run's child that was forked this very moment still has the lock until it gets to run.
+constexpr int kLockTries = 20, kLockWaitMs = 10;
 
 Error Cannot(std::string_view verb, const std::string& path, int code) {
   return Error{fmt::format("cannot {} {}: {}", verb, path, std::strerror(code)),
@@ -36,9 +42,9 @@ bool IsStump(const fs::path& file) {
   return text.substr(0, common) == kStart.substr(0, common);
 }
 
-Status MakeFolder(const std::string& dir, ResultsWriter::Folder folder) {
+Status MakeFolder(const std::string& dir, ResultsWriter::Folder folder, bool* made) {
   std::error_code code;
-  fs::create_directories(dir, code);
+  *made = fs::create_directories(dir, code);
   if (code) return Cannot("make the folder", dir, code.value());
   fs::directory_iterator entries(dir, code);
   if (code) return Cannot("read the folder", dir, code.value());
@@ -56,48 +62,84 @@ Status MakeFolder(const std::string& dir, ResultsWriter::Folder folder) {
   return Ok();
 }
 
-// A lock of the process, not of the file description: children that are forked while cells run do
-// not hold it on after the run is killed.
+// The lock belongs to the open file, so that reading the file elsewhere in the process does not
+// drop it. Children close their copy as they are forked (see Opened): it ends with this process.
 Status Lock(int fd, const std::string& path) {
-  struct flock lock = {};
-  lock.l_type = F_WRLCK;
-  lock.l_whence = SEEK_SET;
-  if (fcntl(fd, F_SETLK, &lock) == 0) return Ok();
-  if (errno == EACCES || errno == EAGAIN) {
+  int failed = 0;
+  for (int tries = 0; tries < kLockTries; ++tries) {
+    if (tries > 0) poll(nullptr, 0, kLockWaitMs);
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0) return Ok();
+    failed = errno;
+    if (failed != EWOULDBLOCK && failed != EINTR) break;
+  }
+  if (failed == EWOULDBLOCK || failed == EINTR) {
     return Error{fmt::format("{}: another run is writing here", path), ErrorKind::kEnvironment};
   }
   // File systems without locks exist; a run must be possible there too.
   return Ok();
 }
 
-// Without this a file that was synced may still lack its name after a power cut.
-void SyncFolder(const std::string& dir) {
-  const int fd = open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return;
-  fsync(fd);
-  close(fd);
+bool IsSameFile(int fd, const std::string& path) {
+  struct stat open_file = {}, named = {};
+  return fstat(fd, &open_file) == 0 && stat(path.c_str(), &named) == 0 &&
+         open_file.st_ino == named.st_ino && open_file.st_dev == named.st_dev;
 }
+
+// A descriptor that forked children do not have: workers and engines cannot write the record, nor
+// hold its lock on when the run was killed and they are not gone yet.
+class Opened {
+ public:
+  Opened() : next_(first_) {
+    static const int registered = pthread_atfork(nullptr, nullptr, CloseAll);
+    (void)registered;
+    if (next_ != nullptr) next_->previous_ = this;
+    first_ = this;
+  }
+  ~Opened() {
+    Close();
+    (previous_ != nullptr ? previous_->next_ : first_) = next_;
+    if (next_ != nullptr) next_->previous_ = previous_;
+  }
+  Opened(const Opened&) = delete;
+  Opened& operator=(const Opened&) = delete;
+
+  int fd = -1;
+
+ private:
+  void Close() {
+    if (fd >= 0) close(fd);
+    fd = -1;
+  }
+  static void CloseAll() {
+    for (Opened* each = first_; each != nullptr; each = each->next_) each->Close();
+  }
+
+  static Opened* first_;
+  Opened* next_;
+  Opened* previous_ = nullptr;
+};
+Opened* Opened::first_ = nullptr;
 
 }  // namespace
 
 struct ResultsWriter::State {
   std::string dir, path;
-  int fd = -1;
+  Opened opened;
   off_t end = 0;  // behind the last whole line
   Clock::time_point synced = Clock::now();
 
-  ~State() {
-    if (fd >= 0) close(fd);
-  }
+  int fd() const { return opened.fd; }
 
   Status Open(int flags) {
-    fd = open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC | flags, 0644);
-    if (fd < 0) return Cannot("write", path, errno);
-    return Lock(fd, path);
+    opened.fd = open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC | flags, 0644);
+    if (fd() < 0) return Cannot("write", path, errno);
+    if (const Status locked = Lock(fd(), path); !locked.ok()) return locked;
+    if (IsSameFile(fd(), path)) return Ok();
+    return Error{fmt::format("{}: another run has begun here", path), ErrorKind::kEnvironment};
   }
 
   Status CutTo(off_t size) {
-    if (ftruncate(fd, size) != 0) return Cannot("shorten", path, errno);
+    if (ftruncate(fd(), size) != 0) return Cannot("shorten", path, errno);
     end = size;
     return Ok();
   }
@@ -106,12 +148,12 @@ struct ResultsWriter::State {
     line += '\n';
     size_t done = 0;
     while (done < line.size()) {
-      const ssize_t count = write(fd, line.data() + done, line.size() - done);
+      const ssize_t count = write(fd(), line.data() + done, line.size() - done);
       if (count < 0 && errno == EINTR) continue;
       if (count <= 0) {
         const int code = count < 0 ? errno : ENOSPC;
         // Half a line in the middle would make the file unreadable once the next one follows.
-        if (done > 0 && ftruncate(fd, end) != 0) return Cannot("shorten", path, errno);
+        if (done > 0 && ftruncate(fd(), end) != 0) return Cannot("shorten", path, errno);
         return Cannot("write", path, code);
       }
       done += static_cast<size_t>(count);
@@ -120,7 +162,7 @@ struct ResultsWriter::State {
     if (!sync && Clock::now() - synced < kBetweenSyncs) return Ok();
     synced = Clock::now();
     // EINVAL, EROFS: a pipe or a special file, where there is nothing to sync.
-    if (fsync(fd) != 0 && errno != EINVAL && errno != EROFS) return Cannot("write", path, errno);
+    if (fsync(fd()) != 0 && errno != EINVAL && errno != EROFS) return Cannot("write", path, errno);
     return Ok();
   }
 };
@@ -134,21 +176,29 @@ const std::string& ResultsWriter::path() const { return state_->path; }
 
 Result<ResultsWriter> ResultsWriter::Create(const std::string& dir, const RunHeader& header,
                                             Folder folder) {
-  if (const Status made = MakeFolder(dir, folder); !made.ok()) return made.error();
+  bool made = false;
+  if (const Status ready = MakeFolder(dir, folder, &made); !ready.ok()) return ready.error();
   auto state = std::make_unique<State>();
   state->dir = dir;
   state->path = (fs::path(dir) / kResultsFile).string();
-  if (const Status opened = state->Open(O_CREAT); !opened.ok()) return opened.error();
+  if (const Status opened = state->Open(O_CREAT); !opened.ok()) {
+    if (made) rmdir(dir.c_str());  // which fails where another run has put its file there
+    return opened.error();
+  }
   // Behind the lock: what MakeFolder saw may have become another run's file meanwhile.
   struct stat facts = {};
-  if (fstat(state->fd, &facts) == 0 && facts.st_size > 0 && !IsStump(state->path)) {
+  if (fstat(state->fd(), &facts) == 0 && facts.st_size > 0 && !IsStump(state->path)) {
     return Error{fmt::format("{}: another run has begun here", state->path)};
   }
-  // Closing any descriptor of the file, as IsStump does, drops a process's lock on it.
-  if (const Status locked = Lock(state->fd, state->path); !locked.ok()) return locked.error();
-  if (const Status cut = state->CutTo(0); !cut.ok()) return cut.error();
-  if (const Status wrote = state->Write(ToJson(header), true); !wrote.ok()) return wrote.error();
-  SyncFolder(dir);
+  Status begun = state->CutTo(0);
+  if (begun.ok()) begun = state->Write(ToJson(header), true);
+  if (!begun.ok()) {
+    // Nothing half-written: there is no record yet.
+    unlink(state->path.c_str());
+    if (made) rmdir(dir.c_str());
+    return begun.error();
+  }
+  SyncNames(dir);
   return ResultsWriter(std::move(state));
 }
 
@@ -170,8 +220,6 @@ Result<ResultsWriter> ResultsWriter::Resume(const std::string& dir, RunRecord* r
     newline = !in.eof();
     end += static_cast<off_t>(text.size()) + (newline ? 1 : 0);
   }
-  in.close();  // and with it the lock
-  if (const Status locked = Lock(state->fd, state->path); !locked.ok()) return locked.error();
   if (const Status cut = state->CutTo(end); !cut.ok()) return cut.error();
   if (!newline) {
     if (const Status wrote = state->Write("", true); !wrote.ok()) return wrote.error();
