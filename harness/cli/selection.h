@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "harness/run/matrix.h"
+#include "harness/store/result.h"
 
 namespace assay::cli {
 
@@ -17,6 +18,7 @@ struct Selection {
   bool whole_matrix = false;                                  // nothing filtered away
   bool single = false;
   std::string text;  // as recorded in the run
+  CellList list;     // what is run, frozen
 };
 
 // `words`: a problem string (one word with spaces, or its words one by one), or filters. `engine`
@@ -28,7 +30,9 @@ Result<Selection> Select(const std::vector<std::string>& words, const std::strin
 std::string RecordedPath(const std::string& path);
 std::string PathFromRecord(const std::string& text);
 
-// Keeps every n-th cell, from the i-th on: "i/n", 1 ≤ i ≤ n.
+// Keeps the cells of a shard: "i/n", 1 ≤ i ≤ n, is every n-th cell of the list from the i-th on.
+// The first shard has the skipped cells too. A shard may be empty, where n is more than there are
+// cells. Error: anything else; says what is allowed.
 Status KeepShard(const std::string& shard, Selection* selection);
 
 }  // namespace assay::cli

@@ -9,5 +9,6 @@ int Doctor(int argc, char** argv);
 int Golden(int argc, char** argv);
 int Mutate(int argc, char** argv);
 int Report(int argc, char** argv);
+int Bench(int argc, char** argv);
 
 }  // namespace assay::cli
