@@ -182,7 +182,6 @@ TEST(JudgeAccumulated, ADriftThatEveryBoundAllowsIsFound) {
     for (const OpJudgement& j : *judged) EXPECT_TRUE(j.pass) << j.node->tap << " " << j.reason;
     const auto beyond = JudgeAccumulated(*floor, Against(model, contract, *chain));
     EXPECT_EQ(beyond.empty(), share == 0) << share;
-
   }
 }
 

@@ -246,6 +246,64 @@ std::optional<Signature> Region(const Field& f) {
 
 }  // namespace
 
+namespace {
+
+// As few columns as tell one row from another.
+constexpr int64_t kTellingColumns = 4;
+// Tiles of token rows have at least so many.
+constexpr int64_t kLeastTile = 4;
+
+std::vector<int64_t> WrongRows(const Field& f) {
+  std::vector<int64_t> rows;
+  for (int64_t r = 0; r < f.rows(); ++r) {
+    for (int64_t c = 0; c < f.columns(); ++c) {
+      if (!f.wrong(r * f.columns() + c)) continue;
+      rows.push_back(r);
+      break;
+    }
+  }
+  return rows;
+}
+
+// A right row whose due values this one has; −1: none.
+int64_t CopiedFrom(const Field& f, int64_t row, const std::vector<int64_t>& wrong) {
+  for (int64_t s = 0; s < f.rows(); ++s) {
+    if (std::find(wrong.begin(), wrong.end(), s) != wrong.end()) continue;
+    bool same = true;
+    for (int64_t c = 0; c < f.columns() && same; ++c) {
+      same = f.Explains(row * f.columns() + c, f.oracle(s * f.columns() + c));
+    }
+    if (same) return s;
+  }
+  return -1;
+}
+
+}  // namespace
+
+std::optional<Signature> TokenRow(const Field& field) {
+  const std::vector<int64_t> wrong = WrongRows(field);
+  if (wrong.empty() || static_cast<int64_t>(wrong.size()) == field.rows() ||
+      field.columns() < kTellingColumns) {
+    return std::nullopt;
+  }
+  const std::string share = Share(static_cast<int64_t>(wrong.size()), field.rows(), "rows");
+  const bool copies = std::all_of(wrong.begin(), wrong.end(),
+                                  [&](int64_t row) { return CopiedFrom(field, row, wrong) >= 0; });
+  if (copies) {
+    return Signature{"token-row",
+                     fmt::format("row {} is the result of row {}'s input", wrong[0],
+                                 CopiedFrom(field, wrong[0], wrong)),
+                     share + ", each the result of a right row"};
+  }
+  if (wrong.size() < 2) return std::nullopt;
+  const int64_t tile = wrong[1] - wrong[0], at = wrong[0];
+  if (tile < kLeastTile || at >= tile) return std::nullopt;
+  std::vector<int64_t> due;
+  for (int64_t row = at; row < field.rows(); row += tile) due.push_back(row);
+  if (due != wrong) return std::nullopt;
+  return Signature{"token-row", fmt::format("only rows {} modulo {} are wrong", at, tile), share};
+}
+
 std::optional<Signature> FieldSignature(const Field& field, int tp) {
   if (field.rows() == 0) return std::nullopt;
   // Masked scores that changed places with others are a permutation.
@@ -257,6 +315,7 @@ std::optional<Signature> FieldSignature(const Field& field, int tp) {
   if (auto s = Factor(field, tp)) return s;
   if (auto s = Shifted(field)) return s;
   if (auto s = Exchanged(field, true)) return s;
+  if (auto s = TokenRow(field)) return s;
   if (auto s = Exchanged(field, false)) return s;
   if (auto s = Clamp(field)) return s;
   if (auto s = Offset(field)) return s;

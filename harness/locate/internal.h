@@ -12,7 +12,7 @@
 
 namespace assay::locate {
 
-// Stored values of a shard as integers of their bits, row major.
+// Stored values of a shard as integers of their bits, row major; of blocks, each byte.
 struct Values {
   int64_t rows = 0, columns = 0;
   int width = 0;  // bytes of a value
@@ -20,6 +20,8 @@ struct Values {
   uint64_t at(int64_t row, int64_t column) const { return bits[row * columns + column]; }
 };
 Values Unpack(std::span<const std::byte> bytes, int64_t rows, int64_t columns, DType dtype);
+// Columns of Values that one stored value makes: 1, or the bytes of a block.
+int64_t PartsOf(DType dtype);
 // Bits as the number that they stand for; words as integers.
 double NumberOf(uint64_t bits, DType dtype);
 std::string HexOf(uint64_t bits, DType dtype);
@@ -38,6 +40,10 @@ struct ShardCase {
   std::string component;
   const reference::Slice* expected = nullptr;
   Values want, got;
+  const reference::Oracle* decoy = nullptr;  // over what was loaded before; may be null
+  // What a column of `want` is: a stored value's unit, or a byte of a block.
+  std::string unit() const { return want.columns == columns() ? expected->unit : "byte"; }
+  int64_t columns() const { return static_cast<int64_t>(expected->columns.size()); }
 };
 // What kind of mistake made `got` of `want`.
 Signature ShardSignature(const ShardCase& wrong);
@@ -93,9 +99,16 @@ std::vector<reference::Tensor> ShownInputs(const judge::JudgeRequest& request,
 // The partials that a kReduce on this rank adds, and the ranks they are from.
 struct Partials {
   std::vector<int> ranks;
-  std::vector<reference::Tensor> values;
+  std::vector<reference::Tensor> values;  // as far as the judgement's output reaches
+  std::vector<reference::Tensor> whole;
 };
 Partials ShownPartials(const judge::JudgeRequest& request, const judge::OpJudgement& judgement);
+
+// The tap of a rank, else the one for all ranks, else what was given; nullptr: none of them.
+const TapValue* FindTap(const judge::JudgeRequest& request, const std::string& tap, int rank,
+                        int step);
+// Type that an op's values were rounded to; of activations' codes and scales, F32.
+DType OutputType(const judge::JudgeRequest& request, const reference::Node& node);
 
 // The structure of the error alone: which rows and columns, which relation to the right values.
 std::optional<Signature> FieldSignature(const Field& field, int tp);
@@ -103,6 +116,19 @@ std::optional<Signature> FieldSignature(const Field& field, int tp);
 std::optional<Signature> TailSignature(const OpCase& wrong, const Field& field);
 std::optional<Signature> ReduceSignature(const OpCase& wrong, const Field& field);
 std::optional<Signature> ActivationSignature(const OpCase& wrong, const Field& field);
+// Cut off instead of rounded, or wrong in the last place at all.
+std::optional<Signature> LastPlace(const Field& field, DType out);
+// Rows that are other rows' results, or those at one place of each tile.
+std::optional<Signature> TokenRow(const Field& field);
+// Of an x_q or x_scale.
+Signature CodesSignature(const OpCase& wrong);
+
+// Where an op is first wrong: unit, index in the whole tap, local_index in the rank's part.
+Status SetElement(const judge::JudgeRequest& request, const judge::OpJudgement& judgement,
+                  Divergence* divergence);
+// Pictures of the error; nullopt: there is nothing to draw.
+std::optional<ErrorMap> MapOf(const judge::OpJudgement& judgement);
+std::optional<ErrorMap> MapOf(const ShardCase& wrong);
 
 // One entry for each (kind, rank, signature): the first keeps its coordinates, the others are
 // counted in its evidence.

@@ -69,7 +69,7 @@ class Locator {
     }
     std::vector<Divergence> entries = Group(std::move(found_));
     for (Divergence& entry : entries) {
-      if (const Node* node = oracle().FindNode(entry.tap)) entry.propagated = Downstream(*node);
+      entry.propagated = DownstreamOf(entry.tap);
     }
     return entries;
   }
@@ -148,8 +148,8 @@ class Locator {
         for (const auto& one : behind.parameters) healed_.insert(one);
         return Ok();
       }
-    } else if (!behind.parameters.empty() && ShardsAreRight(behind)) {
-      cleared.push_back("loader");
+    } else if (behind.parameters.empty() ? !behind.hidden : ShardsAreRight(behind)) {
+      cleared.push_back("loader");  // no weight lies behind it, or the right ones do
     }
     Found found;
     Divergence& d = found.divergence;
@@ -160,7 +160,8 @@ class Locator {
     if (d.cls == "collective") cleared = {"loader", "kernel"};
     if (j.rank >= 0) d.rank = j.rank;
     d.cleared = std::move(cleared);
-    if (Status status = SetElement(j, &d); !status.ok()) return status;
+    if (Status status = SetElement(request_.judge, j, &d); !status.ok()) return status;
+    d.map = MapOf(j);
     std::optional<int> culprit;
     d.signature =
         gather ? Signature{"gather", "the gathered tensor is not the ranks' columns", j.reason}
@@ -168,6 +169,8 @@ class Locator {
     if (culprit) d.rank = *culprit;
     // No scores whatever make an illegal choice right.
     if (IsIllegalChoice(d.signature)) d.cls = "router";
+    // What the engine says it ran is not what it shows.
+    if (d.signature.id == "act-contradicted") d.cls = "selection";
     if (behind.hidden) d.signature.evidence += "; the engine does not show what lies behind";
     AddEqualRanks(j, &d);
     found.kind = j.node->path;
@@ -236,7 +239,7 @@ class Locator {
       SetOp(*node, &d);
       found.order = OrderOf(node->tap);
     } else {
-      found.order = static_cast<int64_t>(order_.size());
+      found.order = OrderOf("");
     }
     d.cls = finding.cls;
     d.rank = finding.rank;
@@ -248,33 +251,10 @@ class Locator {
     d.got = finding.got;
     if (!finding.expected_bits.empty()) d.bits = {finding.expected_bits, finding.got_bits};
     d.signature = finding.signature;
+    d.map = finding.map;
     if (healed_.count({parameter, finding.rank}) > 0) d.cleared.push_back("kernel");
     found.kind = KindOf(finding.component);
     found_.push_back(std::move(found));
-  }
-
-  Status SetElement(const OpJudgement& j, Divergence* d) {
-    const int64_t at = j.first >= 0 ? j.first : j.worst;
-    const std::vector<int64_t>& shape = j.oracle.shape;
-    if (at < 0 || shape.empty() || j.oracle.data.empty()) return Ok();
-    d->unit = "element";
-    d->expected = j.expected;
-    d->got = j.got;
-    d->local_index.assign(shape.size(), 0);
-    int64_t rest = at;
-    for (size_t axis = shape.size(); axis-- > 0;) {
-      d->local_index[axis] = rest % shape[axis];
-      rest /= shape[axis];
-    }
-    d->index = d->local_index;
-    if (shape.size() < 2) return Ok();
-    auto columns = oracle().TapColumns(*j.node, {request_.judge.degrees, j.rank});
-    if (!columns.ok()) return columns.error();
-    // The second axis is what ranks share: columns, or the heads of [rows, heads, keys].
-    if (static_cast<int64_t>(columns->size()) == shape[1]) {
-      d->index[1] = (*columns)[static_cast<size_t>(d->local_index[1])];
-    }
-    return Ok();
   }
 
   void AddEqualRanks(const OpJudgement& j, Divergence* d) const {
@@ -286,6 +266,20 @@ class Locator {
     const char* word = ranks.find(',') == std::string::npos ? "rank" : "ranks";
     if (!ranks.empty())
       d->signature.evidence += fmt::format("; the same bits on {} {}", word, ranks);
+  }
+
+  // Codes and scales feed the codes, and the product that they belong to.
+  std::vector<std::string> DownstreamOf(const std::string& tap) {
+    const std::string_view linear = judge::LinearOf(tap);
+    const Node* node = oracle().FindNode(linear.empty() ? std::string_view(tap) : linear);
+    if (node == nullptr) return {};
+    std::vector<std::string> taps;
+    if (!linear.empty()) {
+      if (tap.ends_with(".x_scale")) taps.push_back(node->tap + ".x_q");
+      taps.push_back(node->tap);
+    }
+    for (std::string& one : Downstream(*node)) taps.push_back(std::move(one));
+    return taps;
   }
 
   // Taps of the scope that were computed from this one. What the harness handed to the engine as
@@ -309,9 +303,14 @@ class Locator {
     return taps;
   }
 
+  // Places in data-flow order; an op's scales and codes come right before it.
   int64_t OrderOf(const std::string& tap) const {
-    const auto found = order_.find(tap);
-    return found == order_.end() ? static_cast<int64_t>(order_.size()) : found->second;
+    constexpr int64_t kPlaces = 3;
+    const std::string_view linear = judge::LinearOf(tap);
+    const auto found = order_.find(linear.empty() ? tap : std::string(linear));
+    const int64_t place =
+        found == order_.end() ? static_cast<int64_t>(order_.size()) : found->second;
+    return place * kPlaces + (linear.empty() ? 2 : tap.ends_with(".x_q") ? 1 : 0);
   }
 
   const LocateRequest& request_;
@@ -324,6 +323,29 @@ class Locator {
 };
 
 }  // namespace
+
+Divergence AccumulationOnly(const std::vector<judge::BeyondFloor>& beyond,
+                            const judge::Floor& floor) {
+  Divergence d;
+  d.cls = "kernel";
+  d.cleared = {"loader", "collective"};
+  std::string taps;
+  const judge::BeyondFloor* worst = nullptr;
+  for (const judge::BeyondFloor& one : beyond) {
+    if (worst == nullptr || one.rel_l2 / one.floor > worst->rel_l2 / worst->floor) worst = &one;
+    if (taps.size() < 200) taps += (taps.empty() ? "" : ", ") + one.tap;
+  }
+  d.signature.id = "accumulation";
+  d.signature.text = "every op is right on its inputs, and their errors add up in one direction";
+  if (worst != nullptr) {
+    d.step = worst->step;
+    d.signature.evidence = fmt::format(
+        "{} taps beyond {} times their floor, the first is {} ({}); most is {} at {:.3g} times; {}",
+        beyond.size(), judge::kFloorFactor, beyond.front().tap, taps, worst->tap,
+        worst->rel_l2 / worst->floor, floor.derivation);
+  }
+  return d;
+}
 
 Result<std::vector<Divergence>> Locate(const LocateRequest& request) {
   if (request.judgements == nullptr || request.judge.oracle == nullptr ||

@@ -4,9 +4,11 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "harness/judge/floor.h"
 #include "harness/judge/judge.h"
 #include "harness/store/result.h"
 #include "harness/store/trace.h"
@@ -32,6 +34,7 @@ struct ShardFinding {
   double expected = 0, got = 0;             // as numbers (words: the word's value)
   std::string expected_bits, got_bits;      // hex
   Signature signature;
+  std::optional<ErrorMap> map;       // share of wrong values, rows x groups
   std::vector<std::byte> row_major;  // the engine's shard, unpacked
 };
 
@@ -45,11 +48,12 @@ struct ShardReport {
 };
 
 // The loader verdict: every exported shard, unpacked, against the oracle's own slice, bit for bit;
-// and all ranks' shards together cover the whole tensor.
+// and all ranks' shards together cover the whole tensor. `decoy`: the oracle over what was loaded
+// before, whose values are stale now.
 Result<ShardReport> CompareShards(const reference::Oracle& oracle, const EngineTrace& trace,
                                   const std::vector<ShardKey>& expected,
                                   const reference::Parallel& degrees, const UnpackFn& unpack,
-                                  const TagsFn& tags);
+                                  const TagsFn& tags, const reference::Oracle* decoy = nullptr);
 
 struct LocateRequest {
   judge::JudgeRequest judge;  // as it was judged
@@ -61,6 +65,11 @@ struct LocateRequest {
 // locally right on wrong inputs is not a fault, but listed as propagated. Shard findings and the
 // ops that they explain are one entry, class loader (or layout), with the op's tap.
 Result<std::vector<Divergence>> Locate(const LocateRequest& request);
+
+// All ops are right on their inputs, and the chain is not: no first op, class kernel, signature
+// `accumulation`. `beyond`: not empty, from judge::JudgeAccumulated.
+Divergence AccumulationOnly(const std::vector<judge::BeyondFloor>& beyond,
+                            const judge::Floor& floor);
 
 // A refusal or shape error of an engine on a legal cell, explained: which component, axis, unit
 // and both representations. From the structured error where the engine gave one, else from two

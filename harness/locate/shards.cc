@@ -55,10 +55,12 @@ Result<std::vector<std::byte>> OwnRows(const std::string& name, const ExportedSh
 }
 
 void SetFirst(const Slice& slice, const Values& want, const Values& got, ShardFinding* finding) {
+  int64_t last = -1;  // stored values are counted, not their parts
   for (int64_t i = 0; i < want.rows * want.columns; ++i) {
-    if (want.bits[i] == got.bits[i]) continue;
+    if (want.bits[i] == got.bits[i] || i / PartsOf(slice.dtype) == last) continue;
+    last = i / PartsOf(slice.dtype);
     if (finding->wrong++ > 0) continue;
-    const int64_t row = i / want.columns, column = i % want.columns;
+    const int64_t row = i / want.columns, column = i % want.columns / PartsOf(slice.dtype);
     finding->local_index = {row, column};
     finding->index = {slice.rows[row], slice.columns[column]};
     finding->expected = NumberOf(want.bits[i], slice.dtype);
@@ -90,8 +92,14 @@ void SetShape(const Slice& slice, const ExportedShard& shard, ShardFinding* find
 class Comparison {
  public:
   Comparison(const reference::Oracle& oracle, const EngineTrace& trace,
-             const reference::Parallel& degrees, const UnpackFn& unpack, const TagsFn& tags)
-      : oracle_(oracle), trace_(trace), degrees_(degrees), unpack_(unpack), tags_(tags) {}
+             const reference::Parallel& degrees, const UnpackFn& unpack, const TagsFn& tags,
+             const reference::Oracle* decoy)
+      : oracle_(oracle),
+        trace_(trace),
+        degrees_(degrees),
+        unpack_(unpack),
+        tags_(tags),
+        decoy_(decoy) {}
 
   Status One(const ShardKey& key, ShardReport* report) {
     const std::string name = fmt::format("{}@r{}", key.component, key.rank);
@@ -165,8 +173,10 @@ class Comparison {
                     key.component,
                     &slice,
                     Unpack(slice.bytes, Rows(slice), Columns(slice), slice.dtype),
-                    Unpack(finding->row_major, Rows(slice), Columns(slice), slice.dtype)};
+                    Unpack(finding->row_major, Rows(slice), Columns(slice), slice.dtype),
+                    decoy_};
     SetFirst(slice, wrong.want, wrong.got, finding);
+    finding->map = MapOf(wrong);
     for (const std::string& tag : tags_ ? tags_(key.component) : std::vector<std::string>{}) {
       if (tag == shard.layout) continue;
       ExportedShard other = shard;
@@ -189,6 +199,7 @@ class Comparison {
   const reference::Parallel degrees_;
   const UnpackFn& unpack_;
   const TagsFn& tags_;
+  const reference::Oracle* decoy_;
   std::map<std::string, Held> covered_;
 };
 
@@ -197,9 +208,9 @@ class Comparison {
 Result<ShardReport> CompareShards(const reference::Oracle& oracle, const EngineTrace& trace,
                                   const std::vector<ShardKey>& expected,
                                   const reference::Parallel& degrees, const UnpackFn& unpack,
-                                  const TagsFn& tags) {
+                                  const TagsFn& tags, const reference::Oracle* decoy) {
   ShardReport report;
-  Comparison comparison(oracle, trace, degrees, unpack, tags);
+  Comparison comparison(oracle, trace, degrees, unpack, tags, decoy);
   for (const ShardKey& key : Ordered(oracle, expected)) {
     if (Status one = comparison.One(key, &report); !one.ok()) return one.error();
   }

@@ -15,19 +15,6 @@ using reference::Node;
 using reference::Op;
 using reference::Tensor;
 
-const TapValue* FindTap(const judge::JudgeRequest& request, const std::string& tap, int rank,
-                        int step) {
-  for (const int r : {rank, -1}) {
-    const auto shown = request.trace->taps.find({step, tap, r});
-    if (shown != request.trace->taps.end()) return &shown->second;
-  }
-  for (const int r : {rank, -1}) {
-    const auto given = request.given.find({step, tap, r});
-    if (given != request.given.end()) return &given->second;
-  }
-  return nullptr;
-}
-
 // As many values of K as a vector register or a tile may lose at its end.
 constexpr int64_t kLongestTail = 64;
 
@@ -61,33 +48,42 @@ std::optional<Tensor> TailResponses(const judge::JudgeRequest& request, const No
   }
   const reference::Step step{std::vector<int32_t>(static_cast<size_t>(longest + 1), 0), 0};
   const TensorSource* weights = request.weights ? request.weights(rank) : nullptr;
-  auto e = request.oracle->Evaluate(node, inputs, {request.degrees, rank}, step, request.contract,
-                                    weights);
+  Contract plain = request.contract;  // x is what the codes stand for, where there are any
+  plain.act = "a16";
+  auto e = request.oracle->Evaluate(node, inputs, {request.degrees, rank}, step, plain, weights);
   if (!e.ok() || e->value.rows() != longest + 1) return std::nullopt;
   return std::move(e->value);
 }
 
-// Wrong by the last place of the output's type at most: a rounding, not a value.
-std::optional<Signature> LastPlace(const Field& field, DType out) {
-  const double ulp = 2 * UnitRoundoff(out);  // of a value's magnitude, at most
-  int64_t towards_zero = 0;
-  for (int64_t i = 0; i < field.rows() * field.columns(); ++i) {
-    if (!field.wrong(i)) continue;
-    const double y = field.oracle(i), k = field.kernel(i);
-    if (!std::isfinite(y) || !std::isfinite(k) || std::abs(k - y) > ulp * std::abs(y))
-      return std::nullopt;
-    towards_zero += std::abs(k) < std::abs(y);
-  }
-  if (field.wrong_count() == 0) return std::nullopt;
-  const bool truncated = towards_zero == field.wrong_count() && field.wrong_count() > 1;
-  return Signature{
-      "rounding",
-      truncated ? "cut off instead of rounded to nearest"
-                : "wrong in the last place: another rounding point or mode",
-      fmt::format("{} of {} wrong elements are nearer to zero", towards_zero, field.wrong_count())};
+// What the product was of: the codes that the engine shows, times their scales.
+void TakeCodes(const judge::JudgeRequest& request, const judge::OpJudgement& j, Tensor* x) {
+  const TapValue* codes = FindTap(request, j.node->tap + ".x_q", j.rank, j.step);
+  const TapValue* scales = FindTap(request, j.node->tap + ".x_scale", j.rank, j.step);
+  if (codes == nullptr || scales == nullptr) return;
+  const Tensor q = judge::ToTensor(*codes), s = judge::ToTensor(*scales);
+  if (q.shape != x->shape || s.columns() == 0 || q.columns() % s.columns() != 0) return;
+  *x = judge::ActivationValues({&q, &s, q.columns() / s.columns()});
 }
 
 }  // namespace
+
+const TapValue* FindTap(const judge::JudgeRequest& request, const std::string& tap, int rank,
+                        int step) {
+  for (const int r : {rank, -1}) {
+    const auto shown = request.trace->taps.find({step, tap, r});
+    if (shown != request.trace->taps.end()) return &shown->second;
+  }
+  for (const int r : {rank, -1}) {
+    const auto given = request.given.find({step, tap, r});
+    if (given != request.given.end()) return &given->second;
+  }
+  return nullptr;
+}
+
+DType OutputType(const judge::JudgeRequest& request, const Node& node) {
+  if (!judge::LinearOf(node.tap).empty()) return DType::kF32;
+  return request.contract.RoundingOf(node.path, node.op_class);
+}
 
 std::vector<Tensor> ShownInputs(const judge::JudgeRequest& request,
                                 const judge::OpJudgement& judgement) {
@@ -100,29 +96,13 @@ std::vector<Tensor> ShownInputs(const judge::JudgeRequest& request,
   return inputs;
 }
 
-Partials ShownPartials(const judge::JudgeRequest& request, const judge::OpJudgement& judgement) {
-  Partials partials;
-  if (judgement.node->inputs.empty()) return partials;
-  const Node* from = request.oracle->FindNode(judgement.node->inputs[0]);
-  if (from == nullptr || from->spread != reference::Spread::kPartial) return partials;
-  const int degree =
-      from->domain == reference::Domain::kAttention ? request.degrees.attn_tp : request.degrees.tp;
-  const int base = judgement.rank < 0 ? 0 : judgement.rank / degree * degree;
-  for (int r = base; r < base + degree; ++r) {
-    const TapValue* value = FindTap(request, from->tap, r, judgement.step);
-    if (value == nullptr || value->shape != judgement.oracle.shape) return {};
-    partials.ranks.push_back(r);
-    partials.values.push_back(judge::ToTensor(*value));
-  }
-  return partials;
-}
-
 std::optional<Signature> TailSignature(const OpCase& wrong, const Field& field) {
   const judge::OpJudgement& j = *wrong.judgement;
   if (j.node->op != Op::kLinear || j.first < 0 || field.wrong_count() == 0) return std::nullopt;
-  const std::vector<Tensor> inputs = ShownInputs(*wrong.request, j);
+  std::vector<Tensor> inputs = ShownInputs(*wrong.request, j);
   if (inputs.empty()) return std::nullopt;
   const Tensor* ids = inputs.size() > 1 ? &inputs[1] : nullptr;
+  if (ids == nullptr) TakeCodes(*wrong.request, j, &inputs[0]);
   const int64_t n = field.columns(), local = j.first / n, k = inputs[0].columns();
   const auto row = InputRow(ids, j.node->expert, local);
   const int64_t longest = std::min(kLongestTail, k - 1);
@@ -150,53 +130,26 @@ std::optional<Signature> TailSignature(const OpCase& wrong, const Field& field) 
                    fmt::format("the error is minus their sum in {} of {} columns", n, n)};
 }
 
-void Blame(const OpCase& wrong, int rank) {
-  if (wrong.culprit != nullptr) *wrong.culprit = rank;
+namespace {
+
+// The same function of inputs that were not clamped first, everywhere: beyond the limit it is
+// another value, below it the right one.
+std::optional<Signature> ClampMissing(const Tensor& gate, const Tensor& up, const Field& field) {
+  double nearest = INFINITY;  // the least input that must have been clamped
+  for (int64_t i = 0; i < field.rows() * field.columns(); ++i) {
+    const double g = gate.data[i], u = up.data[i];
+    const double plain = g / (1 + std::exp(-g)) * u, due = field.oracle(i);
+    const double larger = due == 0 ? 1 : std::max(1.0, std::abs(plain / due));
+    if (!field.Explains(i, plain, larger)) return std::nullopt;
+    if (field.wrong(i)) nearest = std::min(nearest, std::max(g, std::abs(u)));
+  }
+  if (field.wrong_count() == 0) return std::nullopt;
+  return Signature{"clamp-missing", "silu(gate)·up of inputs that were not clamped",
+                   fmt::format("{} of {} elements are beyond the limit, from {:.4g} on",
+                               field.wrong_count(), field.rows() * field.columns(), nearest)};
 }
 
-std::optional<Signature> ReduceSignature(const OpCase& wrong, const Field& field) {
-  const judge::OpJudgement& j = *wrong.judgement;
-  if (j.node->op != Op::kReduce) return std::nullopt;
-  const Partials p = ShownPartials(*wrong.request, j);
-  if (p.ranks.size() < 2) return std::nullopt;
-  const std::string all =
-      fmt::format("{} of {} elements", field.wrong_count(), field.rows() * field.columns());
-  for (size_t r = 0; r < p.ranks.size(); ++r) {
-    const std::vector<double>& part = p.values[r].data;
-    if (field.ExplainsAll([&](int64_t i) { return field.oracle(i) - part[i]; })) {
-      Blame(wrong, p.ranks[r]);
-      return Signature{"missing-rank", fmt::format("sum lacks rank {}'s partial", p.ranks[r]), all};
-    }
-    if (field.ExplainsAll([&](int64_t i) { return field.oracle(i) + part[i]; })) {
-      Blame(wrong, p.ranks[r]);
-      return Signature{"doubled-rank", fmt::format("sum has rank {}'s partial twice", p.ranks[r]),
-                       all};
-    }
-  }
-  for (size_t r = 0; r < p.ranks.size(); ++r) {
-    if (field.ExplainsAll([&](int64_t i) { return p.values[r].data[i]; })) {
-      return Signature{"not-reduced", fmt::format("rank {}'s partial alone", p.ranks[r]), all};
-    }
-    // One partial in another's place.
-    for (size_t s = 0; s < p.ranks.size(); ++s) {
-      if (r == s || !field.ExplainsAll([&](int64_t i) {
-            return field.oracle(i) - p.values[r].data[i] + p.values[s].data[i];
-          })) {
-        continue;
-      }
-      Blame(wrong, p.ranks[r]);
-      return Signature{"doubled-rank",
-                       fmt::format("sum has rank {}'s partial twice and lacks rank {}'s",
-                                   p.ranks[s], p.ranks[r]),
-                       all};
-    }
-  }
-  const double parts = static_cast<double>(p.ranks.size());
-  if (field.ExplainsAll([&](int64_t i) { return field.oracle(i) / parts; })) {
-    return Signature{"averaged", fmt::format("divided by the number of ranks, {}", parts), all};
-  }
-  return std::nullopt;
-}
+}  // namespace
 
 std::optional<Signature> ActivationSignature(const OpCase& wrong, const Field& field) {
   if (wrong.judgement->node->op != Op::kActivation) return std::nullopt;
@@ -229,6 +182,7 @@ std::optional<Signature> ActivationSignature(const OpCase& wrong, const Field& f
       {"other-activation", "gate·sigmoid(1.702·gate)·up",
        [&](double g, double u) { return g * sigmoid(1.702 * g) * u; }},
   };
+  if (auto s = ClampMissing(in[0], in[1], field)) return s;
   for (const Other& other : others) {
     if (!field.ExplainsAll([&](int64_t i) { return other.f(in[0].data[i], in[1].data[i]); })) {
       continue;
@@ -297,11 +251,12 @@ bool IsIllegalChoice(const Signature& signature) {
 
 Signature OpSignature(const OpCase& wrong) {
   const judge::OpJudgement& j = *wrong.judgement;
+  if (j.made) return CodesSignature(wrong);
   if (j.oracle.shape != j.kernel.shape || j.oracle.data.size() != j.kernel.data.size()) {
     return {"wrong-shape", "the tap has another shape than the graph says", j.reason};
   }
   if (j.node->op == Op::kRouterIds) return ChoiceSignature(*wrong.request->oracle, j);
-  const DType out = wrong.request->contract.RoundingOf(j.node->path, j.node->op_class);
+  const DType out = OutputType(*wrong.request, *j.node);
   const Field field(j, out);
   if (auto s = MaskSignature(wrong, field)) return *s;
   if (auto s = ReduceSignature(wrong, field)) return *s;

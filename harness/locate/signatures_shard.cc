@@ -20,7 +20,7 @@ using Test = std::function<std::optional<Signature>(const ShardCase&)>;
 
 std::string Units(const ShardCase& c) {
   const auto n = static_cast<int64_t>(c.want.bits.size());
-  return fmt::format("{} of {} {}s", n, n, c.expected->unit);
+  return fmt::format("{} of {} {}s", n, n, c.unit());
 }
 
 int64_t WrongCount(const ShardCase& c) {
@@ -50,10 +50,11 @@ bool IsFloat(DType dtype) {
          dtype == DType::kBF16;
 }
 
-std::optional<Bits> BitsOf(const ShardCase& c, const std::string& component, const Where& where) {
-  auto slice = c.oracle->ExpectedSlice(component, where);
+std::optional<Bits> BitsOf(const ShardCase& c, const std::string& component, const Where& where,
+                           const reference::Oracle* of = nullptr) {
+  auto slice = (of != nullptr ? of : c.oracle)->ExpectedSlice(component, where);
   if (!slice.ok() || slice->dtype != c.expected->dtype ||
-      slice->rows.size() * slice->columns.size() != c.want.bits.size()) {
+      slice->bytes.size() != c.expected->bytes.size()) {
     return std::nullopt;
   }
   return Unpack(slice->bytes, static_cast<int64_t>(slice->rows.size()),
@@ -73,14 +74,26 @@ std::optional<Signature> Poison(const ShardCase& c) {
   if (!poisoned) return std::nullopt;
   return Signature{
       "never-loaded", "poison where values were due: never written",
-      fmt::format("{} of {} {}s are poison", WrongCount(c), c.want.bits.size(), c.expected->unit)};
+      fmt::format("{} of {} {}s are poison", WrongCount(c), c.want.bits.size(), c.unit())};
 }
 
 std::optional<Signature> Zero(const ShardCase& c) {
   if (!AllWrong(c, [&](size_t i) { return c.got.bits[i] == 0; })) return std::nullopt;
   return Signature{
       "zero-filled", "zeros where values were due",
-      fmt::format("{} of {} {}s are zero", WrongCount(c), c.want.bits.size(), c.expected->unit)};
+      fmt::format("{} of {} {}s are zero", WrongCount(c), c.want.bits.size(), c.unit())};
+}
+
+// Left from the load before.
+std::optional<Signature> Stale(const ShardCase& c) {
+  if (c.decoy == nullptr) return std::nullopt;
+  const auto before = BitsOf(c, c.component, c.where, c.decoy);
+  if (!before || !AllWrong(c, [&](size_t i) { return c.got.bits[i] == (*before)[i]; })) {
+    return std::nullopt;
+  }
+  return Signature{"stale", "values of the load before",
+                   fmt::format("{} wrong {}s of {}, all equal to what was loaded before",
+                               WrongCount(c), c.unit(), c.want.bits.size())};
 }
 
 std::optional<Signature> AnotherRank(const ShardCase& c) {
@@ -135,10 +148,16 @@ std::optional<Signature> AnotherModule(const ShardCase& c) {
 
 // Words whose nibbles were moved or re-signed.
 std::optional<Signature> Nibbles(const ShardCase& c) {
-  if (c.expected->unit != "word") return std::nullopt;
   auto swap = [](uint64_t w) {
     return (w & 0x0f0f0f0f0f0f0f0f) << 4 | (w >> 4 & 0x0f0f0f0f0f0f0f0f);
   };
+  // A block's codes lie beside its scale, which stays: of one byte this would say nothing.
+  if (c.expected->unit == "block" && WrongCount(c) > 1 &&
+      AllWrong(c, [&](size_t i) { return c.got.bits[i] == swap(c.want.bits[i]); })) {
+    return Signature{"nibble-swapped", "high and low nibble of each byte of codes swapped",
+                     fmt::format("{} of {} bytes", WrongCount(c), c.want.bits.size())};
+  }
+  if (c.expected->unit != "word") return std::nullopt;
   const int count = 2 * c.want.width;
   auto moved = [&](uint64_t w, auto place) {
     uint64_t out = 0;
@@ -251,10 +270,11 @@ std::optional<Signature> Displaced(const ShardCase& c) {
   if (!slice.ok() || c.want.columns == 0 || c.want.rows == 0) return std::nullopt;
   const auto rows = static_cast<int64_t>(slice->rows.size());
   const auto columns = static_cast<int64_t>(slice->columns.size());
-  const int64_t due_row = c.expected->rows[0], due = c.expected->columns[0];
+  const int64_t parts = PartsOf(slice->dtype);
+  const int64_t due_row = c.expected->rows[0], due = c.expected->columns[0] * parts;
   if (due_row < 0 || due < 0) return std::nullopt;
   const Values whole = Unpack(slice->bytes, rows, columns, slice->dtype);
-  auto found = FindDisplaced(c, whole, due_row, due, c.expected->unit);
+  auto found = FindDisplaced(c, whole, due_row, due, c.unit());
   if (found || c.expected->unit != "word") return found;
   // A place inside a word.
   auto bytes = [&](const Values& v) {
@@ -312,9 +332,10 @@ std::optional<Signature> Shifted(const ShardCase& c) {
       }
       // A shift that leaves less than half of a row to compare shows nothing.
       if (!holds || 2 * shift > n) continue;
-      const bool group = c.expected->unit == "group" && shift == 1;
+      const int64_t parts = PartsOf(c.expected->dtype);
+      const bool group = shift == parts && (c.expected->unit == "group" || parts > 1);
       return Signature{group ? "shift-by-a-group" : "shifted-columns",
-                       fmt::format("{}s shifted by {} within the rows", c.expected->unit, s),
+                       fmt::format("{}s shifted by {} within the rows", c.unit(), s),
                        fmt::format("{} of {} rows", c.want.rows, c.want.rows)};
     }
   }
@@ -341,14 +362,14 @@ std::optional<Signature> Permuted(const ShardCase& c) {
 }  // namespace
 
 Signature ShardSignature(const ShardCase& wrong) {
-  const Test tests[] = {Poison,    Zero,         AnotherRank, GateUp,   AnotherModule, Nibbles,
-                        Displaced, PermutedRows, Shifted,     Permuted, Factor};
+  const Test tests[] = {Stale,   Poison,    Zero,         AnotherRank, GateUp,   AnotherModule,
+                        Nibbles, Displaced, PermutedRows, Shifted,     Permuted, Factor};
   for (const Test& test : tests) {
     if (auto signature = test(wrong)) return *signature;
   }
-  return {"unknown", "no known pattern",
-          fmt::format("{} of {} {}s differ", WrongCount(wrong), wrong.want.bits.size(),
-                      wrong.expected->unit)};
+  return {
+      "unknown", "no known pattern",
+      fmt::format("{} of {} {}s differ", WrongCount(wrong), wrong.want.bits.size(), wrong.unit())};
 }
 
 }  // namespace assay::locate

@@ -12,9 +12,9 @@ namespace assay::locate {
 Values Unpack(std::span<const std::byte> bytes, int64_t rows, int64_t columns, DType dtype) {
   Values values;
   values.rows = rows;
-  values.columns = columns;
-  values.width = static_cast<int>(SizeOf(dtype).count());
-  values.bits.resize(static_cast<size_t>(rows * columns));
+  values.columns = columns * PartsOf(dtype);
+  values.width = static_cast<int>(SizeOf(dtype).count() / PartsOf(dtype));
+  values.bits.resize(static_cast<size_t>(rows * values.columns));
   for (size_t i = 0; i < values.bits.size(); ++i) {
     uint64_t bits = 0;
     std::memcpy(&bits, bytes.data() + i * static_cast<size_t>(values.width),
@@ -24,14 +24,17 @@ Values Unpack(std::span<const std::byte> bytes, int64_t rows, int64_t columns, D
   return values;
 }
 
+int64_t PartsOf(DType dtype) { return IsBlock(dtype) ? SizeOf(dtype).count() : 1; }
+
 double NumberOf(uint64_t bits, DType dtype) {
+  if (IsBlock(dtype)) return static_cast<double>(bits);  // a byte of it
   TapValue one{dtype, {1}, std::vector<std::byte>(static_cast<size_t>(SizeOf(dtype).count()))};
   std::memcpy(one.bytes.data(), &bits, one.bytes.size());
   return judge::ToTensor(one).data[0];
 }
 
 std::string HexOf(uint64_t bits, DType dtype) {
-  return fmt::format("{:0{}x}", bits, 2 * SizeOf(dtype).count());
+  return fmt::format("{:0{}x}", bits, 2 * SizeOf(dtype).count() / PartsOf(dtype));
 }
 
 std::string ParameterOf(std::string_view component) {
