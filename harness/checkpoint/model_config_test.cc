@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <map>
 #include <string>
 #include <vector>
@@ -120,6 +121,32 @@ TEST(ModelConfig, ReadsLlamaWithItsDefaults) {
   EXPECT_TRUE(config.quant.method.empty());
   EXPECT_EQ(Parsed(Changed(Llama(), {{"num_key_value_heads", ""}})).kv_heads, 4);
   EXPECT_EQ(Parsed(Changed(Llama(), {{"head_dim", "32"}})).head_dim, 32);
+  EXPECT_EQ(config.container, Container::kSafetensors);
+  EXPECT_FALSE(config.rope_interleave);
+  EXPECT_EQ(config.act_limit, std::numeric_limits<double>::infinity());
+}
+
+TEST(ModelConfig, LimitOfTheActivationInAnyFamily) {
+  const Keys limit = {{"swiglu_limit", "7.0"}};
+  EXPECT_EQ(Parsed(Changed(Llama(), limit)).act_limit, 7.0);
+  EXPECT_EQ(Parsed(Changed(KimiK2(), limit)).act_limit, 7.0);
+  const Keys other = {{"architectures", R"(["GptOssForCausalLM"])"}, {"model_type", ""}};
+  EXPECT_EQ(Parsed(Changed(Changed(Llama(), limit), other)).act_limit, 7.0);
+  EXPECT_EQ(Parsed(Changed(Llama(), {{"swiglu_limit", "null"}})).act_limit,
+            std::numeric_limits<double>::infinity());
+}
+
+TEST(ModelConfig, ContainerOfTheTensors) {
+  const Keys gguf = {{"assay_container", R"("gguf")"}};
+  const ModelConfig config = Parsed(Changed(Llama(), gguf));
+  EXPECT_EQ(config.container, Container::kGguf);
+  EXPECT_TRUE(config.rope_interleave);
+  EXPECT_EQ(config.lm_head, "output.weight");
+  const Keys tied = {{"tie_word_embeddings", "true"}};
+  EXPECT_EQ(Parsed(Changed(Changed(Llama(), gguf), tied)).lm_head, "token_embd.weight");
+  const Keys unknown = {{"assay_unknown", R"("a key is not known")"}, {"hidden_size", ""}};
+  EXPECT_EQ(Parsed(Changed(Changed(Llama(), gguf), unknown)).family, Family::kUnknown);
+  EXPECT_EQ(Parsed(Changed(Changed(Llama(), gguf), unknown)).why_unknown, "a key is not known");
 }
 
 TEST(ModelConfig, BiasesAndNormsFollowTheFamily) {
@@ -412,6 +439,9 @@ TEST(ModelConfig, WrongTypesAndAbsurdValuesNameTheKey) {
                  {"model_type", "7", "must be a string"},
                  {"model_type", "\"qwen2\"", "must agree"},
                  {"layer_types", "[1]", "strings"},
+                 {"swiglu_limit", "0", "must be a number from"},
+                 {"swiglu_limit", "-7", "must be a number from"},
+                 {"assay_container", "\"onnx\"", "safetensors or gguf"},
                  {"rope_scaling", "\"yarn\"", "must be an object"},
                  {"rope_parameters", "[]", "must be an object"},
                  {"quantization_config", "3", "must be an object"}});

@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <random>
 #include <string>
 
 #include "harness/checkpoint/checkpoint.h"
+#include "harness/checkpoint/gguf_writer.h"
 #include "harness/checkpoint/test_support.h"
 
 namespace assay {
@@ -88,6 +90,38 @@ struct Outcome {
   int opened = 0, refused = 0;
 };
 
+// Damage where a binary header hurts: numbers of 4 and 8 bytes, extreme or off by a little.
+std::string MutateNumber(std::string bytes, size_t reach, Random& random) {
+  static constexpr uint64_t kNumbers[] = {0,
+                                          1,
+                                          2,
+                                          3,
+                                          8,
+                                          9,
+                                          31,
+                                          33,
+                                          255,
+                                          65536,
+                                          0x7FFFFFFF,
+                                          0xFFFFFFFF,
+                                          uint64_t{1} << 32,
+                                          uint64_t{1} << 62,
+                                          INT64_MAX,
+                                          uint64_t{1} << 63,
+                                          ~uint64_t{0} - 31,
+                                          ~uint64_t{0}};
+  const size_t width = random() % 2 == 0 ? 4 : 8;
+  reach = std::min(reach, bytes.size());
+  if (reach < width) return bytes;
+  const size_t at = Below(random, reach - width + 1);
+  uint64_t number = 0;
+  std::memcpy(&number, bytes.data() + at, width);
+  number =
+      random() % 2 == 0 ? kNumbers[Below(random, std::size(kNumbers))] : number + random() % 5 - 2;
+  std::memcpy(bytes.data() + at, &number, width);
+  return bytes;
+}
+
 // Reads every byte that the views promise.
 uint64_t SumOf(const TensorSource& source) {
   uint64_t sum = 0;
@@ -133,6 +167,63 @@ TEST(Mutations, OfASafetensorsFile) {
   // The negative control: the driver both hurts files and leaves some whole.
   EXPECT_GT(outcome.refused, 3000);
   EXPECT_GT(outcome.opened, 50);
+  EXPECT_GT(sum, 0u);
+}
+
+// A model that opens, small enough that most damage hits structure.
+GgufWriter SmallLlama() {
+  GgufWriter writer;
+  const std::pair<const char*, uint32_t> counts[] = {{"block_count", 1},
+                                                     {"context_length", 64},
+                                                     {"embedding_length", 32},
+                                                     {"feed_forward_length", 32},
+                                                     {"attention.head_count", 2}};
+  writer.PutText("general.architecture", "llama");
+  for (const auto& [key, value] : counts) writer.PutU32(fmt::format("llama.{}", key), value);
+  writer.PutF32("llama.attention.layer_norm_rms_epsilon", 1e-5f);
+  writer.PutBool("tokenizer.ggml.add_bos_token", true);
+  writer.PutTexts("tokenizer.ggml.tokens", {"a", "b", "c"});
+  writer.PutI32s("tokenizer.ggml.token_type", {1, 1, 3});
+  const auto bytes = [](size_t count) { return std::vector<std::byte>(count, std::byte{7}); };
+  writer.PutTensor({"token_embd.weight", DType::kQ8_0, {3, 1}, bytes(3 * 34)});
+  writer.PutTensor({"output_norm.weight", DType::kF32, {32}, bytes(128)});
+  writer.PutTensor({"blk.0.attn_q.weight", DType::kQ4_1, {32, 1}, bytes(32 * 20)});
+  writer.PutTensor({"blk.0.ffn_norm.weight", DType::kF32, {32}, bytes(128)});
+  return writer;
+}
+
+TEST(Mutations, OfAGgufFile) {
+  const std::string small = SmallLlama().Bytes();
+  const std::string real = ReadBytes("goldens/formats/formats.gguf");
+  TempFolder folder;
+  Random random(20250302);
+  Outcome outcome, models;
+  uint64_t sum = 0;
+  for (int round = 0; round < 12000; ++round) {
+    const bool large = round % 20 == 0;
+    const std::string& good = large ? real : small;
+    const size_t reach = large ? 1270 : 760;  // their headers
+    std::string bytes = good;
+    for (size_t i = 0, count = 1 + Below(random, 3); i < count; ++i) {
+      bytes = random() % 2 == 0 ? MutateNumber(std::move(bytes), reach, random)
+                                : Mutate(std::move(bytes), reach, random);
+    }
+    const std::string path = folder.Write("m.gguf", bytes);
+    const auto file = GgufFile::Open(path);
+    Count(file, outcome);
+    if (!file.ok()) continue;
+    sum += SumOf(**file);
+    const auto checkpoint = Checkpoint::Open(path);
+    Count(checkpoint, models);
+    if (!checkpoint.ok()) continue;
+    // What engines get must be readable again, whatever the metadata says.
+    EXPECT_TRUE(ParseModelConfig((*checkpoint)->config_json(), "config").ok());
+  }
+  // The negative control: the driver hurts files, leaves some whole, and some of those are models.
+  EXPECT_GT(outcome.refused, 6000);
+  EXPECT_GT(outcome.opened, 1000);
+  EXPECT_GT(models.refused, 200);
+  EXPECT_GT(models.opened, 200);
   EXPECT_GT(sum, 0u);
 }
 

@@ -141,7 +141,7 @@ Result<Entry> ParseEntry(std::string_view where, const std::string& name, const 
   const json& dtype = value["dtype"];
   const auto known =
       dtype.is_string() ? DTypeFromName(dtype.get_ref<const std::string&>()) : std::nullopt;
-  if (!known) {
+  if (!known || IsBlock(*known)) {
     return Bad(where, name,
                fmt::format("dtype is {}; known are {}", ShownValue(dtype), AllDTypes()));
   }

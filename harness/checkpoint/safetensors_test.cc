@@ -85,6 +85,7 @@ std::vector<BadFile> BadEntries() {
        {"unknown key 'x'", "allowed"}},
       {"unknown dtype", One(entry("\"F7\"", "[0]", "[0,0]")), {"'F7'", "known are F64", "U64"}},
       {"small letters", One(entry("\"bf16\"", "[0]", "[0,0]")), {"'bf16'", "known are"}},
+      {"a block of GGUF", One(entry("\"Q4_1\"", "[0]", "[0,0]")), {"'Q4_1'", "known are"}},
       {"dtype a number", One(entry("7", "[0]", "[0,0]")), {"dtype is 7"}},
       {"shape no array", One(entry(u8, "4", "[0,4]"), "abcd"), {"shape is 4", "array"}},
       {"negative", One(entry(u8, "[-1]", "[0,0]")), {"shape holds -1", "from 0"}},
@@ -276,6 +277,7 @@ TEST(SafetensorsWriter, RefusesWhatItCouldNotReadBack) {
   expect({good, good}, {"tensor 't'", "twice"});
   expect({{"t", DType::kI32, {2}, bytes, ""}}, {"tensor 't'", "4 bytes", "I32"});
   expect({{"t", DType::kI32, {-1}, bytes, ""}}, {"tensor 't'"});
+  expect({{"t", DType::kQ4_1, {1}, Bytes8(20, 1), ""}}, {"tensor 't'", "blocks of Q4_1"});
   expect({{"", DType::kU8, {4}, bytes, ""}}, {"name is empty"});
   expect({{"__metadata__", DType::kU8, {4}, bytes, ""}}, {"not a name"});
   expect({{"a\nb", DType::kU8, {4}, bytes, ""}}, {"control"});

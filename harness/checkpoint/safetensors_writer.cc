@@ -26,6 +26,11 @@ using Order = std::vector<const TensorView*>;
 Result<Order> Arrange(const std::string& path, const std::vector<TensorView>& tensors) {
   Order order;
   for (const TensorView& tensor : tensors) {
+    if (IsBlock(tensor.dtype)) {
+      return Error{fmt::format("{}: tensor {}: safetensors has no type for blocks of {}",
+                               ShownPath(path), Quoted(tensor.name), NameOf(tensor.dtype)),
+                   ErrorKind::kUnsupported};
+    }
     const std::optional<Bytes> expected = StoredBytes(tensor.dtype, tensor.shape);
     if (!expected || static_cast<uint64_t>(expected->count()) != tensor.bytes.size()) {
       return Error{fmt::format(

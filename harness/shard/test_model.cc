@@ -34,6 +34,19 @@ void SetCommon(ModelConfig* c, int64_t layers, int64_t hidden, int64_t heads, in
   c->lm_head = "lm_head.weight";
 }
 
+void SetGqa(ModelConfig* c, const GqaSizes& sizes) {
+  c->family = Family::kLlama;
+  SetCommon(c, sizes.layers, sizes.hidden, sizes.heads, sizes.vocab);
+  c->kv_heads = sizes.kv_heads;
+  c->head_dim = sizes.head_dim;
+  c->intermediate = sizes.intermediate;
+  c->qkv_bias = sizes.qkv_bias;
+  c->o_bias = sizes.o_bias;
+  c->mlp_bias = sizes.mlp_bias;
+  c->qk_norm = sizes.qk_norm;
+  c->tied = sizes.tied;
+}
+
 void PutGqaLayer(MemorySource* source, const ModelConfig& c, int64_t index) {
   const std::string layer = "model.layers." + std::to_string(index) + ".";
   const int64_t q = c.heads * c.head_dim, kv = c.kv_heads * c.head_dim;
@@ -71,11 +84,23 @@ void PutMla(MemorySource* source, const ModelConfig& c, const std::string& attn)
   PutTensor(source, attn + "o_proj.weight", DType::kBF16, {c.hidden, c.heads * c.v_dim});
 }
 
-void PutMoe(MemorySource* source, const ModelConfig& c, int64_t group, const std::string& mlp) {
+void PutMxfp4Mlp(MemorySource* source, const std::string& module, int64_t width, int64_t hidden) {
+  PutMxfp4(source, module + ".gate_proj", width, hidden);
+  PutMxfp4(source, module + ".up_proj", width, hidden);
+  PutMxfp4(source, module + ".down_proj", hidden, width);
+}
+
+void PutMoe(MemorySource* source, const ModelConfig& c, const MlaSizes& sizes,
+            const std::string& mlp) {
+  const int64_t group = sizes.group;
   PutTensor(source, mlp + "gate.weight", DType::kBF16, {c.experts, c.hidden});
   PutTensor(source, mlp + "gate.e_score_correction_bias", DType::kF32, {c.experts});
   for (int64_t e = 0; e < c.experts; ++e) {
     const std::string expert = mlp + "experts." + std::to_string(e);
+    if (sizes.mxfp4) {
+      PutMxfp4Mlp(source, expert, c.moe_intermediate, c.hidden);
+      continue;
+    }
     if (group == 0) {
       PutMlp(source, expert, c.moe_intermediate, c.hidden);
       continue;
@@ -124,19 +149,60 @@ void PutInt4(MemorySource* source, const std::string& module, int64_t n, int64_t
   PutShape(source, module, n, k);
 }
 
+void PutMxfp4(MemorySource* source, const std::string& module, int64_t n, int64_t k) {
+  PutTensor(source, module + ".weight", DType::kI8, {n, k / 2});
+  std::vector<std::byte> scale = TestBytes(module + ".scale", static_cast<size_t>(n * (k / 32)));
+  for (std::byte& exponent : scale) {
+    if (exponent == std::byte{255}) exponent = std::byte{254};
+  }
+  source->Put(module + ".scale", DType::kF8E8M0, {n, k / 32}, std::move(scale));
+}
+
+TestModel GgufModel(const GqaSizes& sizes, DType blocks, DType embed) {
+  TestModel model;
+  ModelConfig& c = model.config;
+  SetGqa(&c, sizes);
+  c.container = Container::kGguf;
+  c.prefix = "";
+  c.lm_head = c.tied ? "token_embd.weight" : "output.weight";
+  const auto matrix = [&](const std::string& name, DType dtype, int64_t n, int64_t k) {
+    PutTensor(&model.source, name, dtype, {n, k / ElementsOf(dtype).count()});
+  };
+  const auto vector = [&](const std::string& name, int64_t n) {
+    PutTensor(&model.source, name, DType::kF32, {n});
+  };
+  matrix("token_embd.weight", embed, c.vocab, c.hidden);
+  if (!c.tied) matrix("output.weight", embed, c.vocab, c.hidden);
+  vector("output_norm.weight", c.hidden);
+  const int64_t q = c.heads * c.head_dim, kv = c.kv_heads * c.head_dim;
+  for (int64_t i = 0; i < c.layers; ++i) {
+    const std::string layer = "blk." + std::to_string(i) + ".";
+    for (const char* norm : {"attn_norm", "ffn_norm"}) vector(layer + norm + ".weight", c.hidden);
+    for (auto [name, rows] : {std::pair{"attn_q", q}, {"attn_k", kv}, {"attn_v", kv}}) {
+      matrix(layer + name + ".weight", blocks, rows, c.hidden);
+      if (c.qkv_bias) vector(layer + name + ".bias", rows);
+    }
+    if (c.qk_norm) {
+      for (const char* norm : {"attn_q_norm", "attn_k_norm"}) {
+        vector(layer + norm + ".weight", c.head_dim);
+      }
+    }
+    matrix(layer + "attn_output.weight", blocks, c.hidden, q);
+    if (c.o_bias) vector(layer + "attn_output.bias", c.hidden);
+    for (const char* name : {"ffn_gate", "ffn_up"}) {
+      matrix(layer + name + ".weight", blocks, c.intermediate, c.hidden);
+      if (c.mlp_bias) vector(layer + name + ".bias", c.intermediate);
+    }
+    matrix(layer + "ffn_down.weight", blocks, c.hidden, c.intermediate);
+    if (c.mlp_bias) vector(layer + "ffn_down.bias", c.hidden);
+  }
+  return model;
+}
+
 TestModel GqaModel(const GqaSizes& sizes) {
   TestModel model;
   ModelConfig& c = model.config;
-  c.family = Family::kLlama;
-  SetCommon(&c, sizes.layers, sizes.hidden, sizes.heads, sizes.vocab);
-  c.kv_heads = sizes.kv_heads;
-  c.head_dim = sizes.head_dim;
-  c.intermediate = sizes.intermediate;
-  c.qkv_bias = sizes.qkv_bias;
-  c.o_bias = sizes.o_bias;
-  c.mlp_bias = sizes.mlp_bias;
-  c.qk_norm = sizes.qk_norm;
-  c.tied = sizes.tied;
+  SetGqa(&c, sizes);
   if (c.tied) c.lm_head = "model.embed_tokens.weight";
   PutCommon(&model.source, c);
   for (int64_t i = 0; i < c.layers; ++i) PutGqaLayer(&model.source, c, i);
@@ -160,7 +226,7 @@ TestModel MlaModel(const MlaSizes& sizes) {
   c.shared_experts = sizes.shared;
   c.first_dense = 1;
   c.topk_method = "noaux_tc";
-  if (sizes.group > 0) {
+  if (sizes.group > 0 && !sizes.mxfp4) {
     c.quant = {.method = "compressed-tensors",
                .format = "pack-quantized",
                .weight_type = "int",
@@ -179,7 +245,7 @@ TestModel MlaModel(const MlaSizes& sizes) {
     if (i < c.first_dense) {
       PutMlp(&model.source, layer + "mlp", c.intermediate, c.hidden);
     } else {
-      PutMoe(&model.source, c, sizes.group, layer + "mlp.");
+      PutMoe(&model.source, c, sizes, layer + "mlp.");
     }
   }
   return model;

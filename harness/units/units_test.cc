@@ -34,12 +34,33 @@ TEST(Units, AreDistinctTypes) {
 }
 
 TEST(DTypes, NamesRoundTripAndUnknownOnesAreNotGuessed) {
-  for (uint32_t i = 0; i < 16; ++i) {
+  for (uint32_t i = 0; i <= static_cast<uint32_t>(DType::kNvfp4Block); ++i) {
     const auto dtype = static_cast<DType>(i);
     EXPECT_EQ(DTypeFromName(NameOf(dtype)), dtype);
     EXPECT_GT(SizeOf(dtype).count(), 0);
+    EXPECT_EQ(IsBlock(dtype), ElementsOf(dtype).count() > 1);
   }
   EXPECT_FALSE(DTypeFromName("bf16").has_value());
+}
+
+// Bits per element as ggml's types are known for: scales of 16 bits, six-bit scales of K blocks.
+TEST(DTypes, BlocksHaveGgmlsSizes) {
+  const auto bits = [](DType dtype) {
+    return static_cast<double>(SizeOf(dtype).count() * 8) /
+           static_cast<double>(ElementsOf(dtype).count());
+  };
+  EXPECT_EQ(bits(DType::kQ4_0), 4.5);
+  EXPECT_EQ(bits(DType::kQ4_1), 5.0);
+  EXPECT_EQ(bits(DType::kQ5_0), 5.5);
+  EXPECT_EQ(bits(DType::kQ5_1), 6.0);
+  EXPECT_EQ(bits(DType::kQ8_0), 8.5);
+  EXPECT_EQ(bits(DType::kQ2K), 2.625);
+  EXPECT_EQ(bits(DType::kQ3K), 3.4375);
+  EXPECT_EQ(bits(DType::kQ4K), 4.5);
+  EXPECT_EQ(bits(DType::kQ5K), 5.5);
+  EXPECT_EQ(bits(DType::kQ6K), 6.5625);
+  EXPECT_EQ(bits(DType::kMxfp4Block), 4.25);
+  EXPECT_EQ(bits(DType::kNvfp4Block), 4.5);
 }
 
 }  // namespace
