@@ -222,18 +222,43 @@ int Driver::Ids(int rank, const std::string& tap, const std::vector<In>& inputs,
 
 int Driver::Reduce(const std::string& tap, const std::vector<In>& parts,
                    std::vector<float>* output) {
+  std::vector<std::vector<float>> outputs;
+  const std::vector<int64_t> shape = parts.empty() ? std::vector<int64_t>{0} : parts.front().shape;
+  const int status = Collective("all_reduce", tap, parts, {shape}, &outputs);
+  *output = outputs.front();
+  return status;
+}
+
+int Driver::Collective(const std::string& kind, const std::string& tap,
+                       const std::vector<In>& parts,
+                       const std::vector<std::vector<int64_t>>& shapes,
+                       std::vector<std::vector<float>>* outputs) {
   std::vector<std::vector<std::byte>> storage;
   const std::vector<assay_tensor> tensors = TensorsOf(parts, &storage);
-  const std::vector<int64_t> shape = parts.empty() ? std::vector<int64_t>{0} : parts.front().shape;
-  *output = Poisoned<float>(CountOf(shape));
-  assay_tensor out = OutputOf(tap, ASSAY_F32, shape, output->data());
+  outputs->clear();
+  for (const auto& shape : shapes) outputs->push_back(Poisoned<float>(CountOf(shape)));
+  std::vector<assay_tensor> outs;
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    outs.push_back(OutputOf(tap, ASSAY_F32, shapes[i], (*outputs)[i].data()));
+    outs.back().size = sizeof outs.back();
+  }
   assay_reduce reduce{};
   reduce.size = sizeof reduce;
   reduce.tap = tap.c_str();
   reduce.rank_count = static_cast<uint32_t>(tensors.size());
   reduce.inputs = tensors.data();
-  reduce.output = &out;
-  return engine_->reduce(session_, &reduce, Fresh());
+  reduce.kind = kind.c_str();
+  if (kind == "reduce_scatter") {
+    reduce.output_count = static_cast<uint32_t>(outs.size());
+    reduce.outputs = outs.data();
+  } else {
+    reduce.output = outs.empty() ? nullptr : outs.data();
+  }
+  const int status = engine_->reduce(session_, &reduce, Fresh());
+  if (status == ASSAY_OK) {
+    for (const auto& output : *outputs) ExpectWritten(output);
+  }
+  return status;
 }
 
 int Driver::Export(int rank, const std::string& component, assay_shard* out) {

@@ -64,6 +64,10 @@ class Driver {
   int Ids(int rank, const std::string& tap, const std::vector<In>& inputs,
           const std::vector<int64_t>& shape, std::vector<int32_t>* output);
   int Reduce(const std::string& tap, const std::vector<In>& parts, std::vector<float>* output);
+  // Any collective, with one output of each shape.
+  int Collective(const std::string& kind, const std::string& tap, const std::vector<In>& parts,
+                 const std::vector<std::vector<int64_t>>& shapes,
+                 std::vector<std::vector<float>>* outputs);
   int Reset() { return engine_->reset(session_, Fresh()); }
   int Export(int rank, const std::string& component, assay_shard* out);
   void Close();
