@@ -2,6 +2,7 @@
 // members of its class, and against guard pages.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <map>
@@ -10,12 +11,13 @@
 #include <vector>
 
 #include "kernels/cpu/testing/linear_check.h"
+#include "kernels/cpu/testing/tables.h"
 #include "kernels/methods/methods.h"
 #include "kernels/registry.h"
 
 namespace assay::kernels {
 
-void PrintTo(const LinearKernel& row, std::ostream* out) { *out << row.name; }
+void PrintTo(const LinearKernel& row, std::ostream* out) { *out << TestName(row.name, row.how); }
 
 namespace {
 
@@ -30,13 +32,13 @@ constexpr Fill kAllFills[] = {Fill::kNormal, Fill::kPositive, Fill::kInteger, Fi
 std::vector<LinearKernel> Runnable() {
   std::vector<LinearKernel> rows;
   for (const LinearKernel& row : LinearKernels()) {
-    if (HostHas(row.tier)) rows.push_back(row);
+    if (CanRun(row.tier, row.how)) rows.push_back(row);
   }
   return rows;
 }
 
 std::vector<int64_t> DepthsOf(const LinearKernel& row) {
-  if (FindMethod(row.method)->group.count() == 0) {
+  if (testing::CodesOf(row) == 0) {
     return {1, 7, 12, 15, 16, 17, 28, 31, 32, 33, 44, 47, 96, 224, 672, 1000};
   }
   return {32, 64, 96, 160, 224, 384, 672, 1024};
@@ -75,6 +77,15 @@ std::string Difference(const std::vector<float>& a, const std::vector<float>& b)
   return "";
 }
 
+// Which rows must agree: a class is one for each kind of activations.
+std::map<std::string, std::vector<LinearKernel>> Classes() {
+  std::map<std::string, std::vector<LinearKernel>> classes;
+  for (const LinearKernel& row : Runnable()) {
+    classes[std::string(row.arithmetic_class) + " " + std::string(row.act)].push_back(row);
+  }
+  return classes;
+}
+
 class LinearRow : public ::testing::TestWithParam<LinearKernel> {};
 
 TEST_P(LinearRow, IsWithinTheBoundOfItsDeclaredDepth) {
@@ -96,6 +107,47 @@ TEST_P(LinearRow, IsExactOnIntegers) {
       ASSERT_TRUE(data.ExactInAnyOrder(i / c.n, i % c.n)) << c.Print();
       ASSERT_EQ(y[static_cast<size_t>(i)], data.Expected(i / c.n, i % c.n))
           << c.Print() << " element " << i;
+    }
+  }
+}
+
+// Rows that hold one code each, under the least and the largest scales of their type (E8M0 0, 1 and
+// 254 among them), times one-hot tokens of both signs.
+TEST_P(LinearRow, KnowsEveryCodeUnderExtremeScales) {
+  const LinearKernel& row = GetParam();
+  const int64_t codes = testing::CodesOf(row);
+  if (codes == 0) return;  // bf16: every fill has all kinds of values
+  LinearCase c{8, 6 * codes, 32, Fill::kEveryCode, 3};
+  LinearData data(row, c);
+  const std::vector<float> y = data.Run(row.run);
+  ASSERT_EQ(data.Check(y), "");
+  if (row.act != "a16" || row.method == "gguf-q4_1") return;  // a product of one term is exact
+  for (int64_t i = 0; i < c.m * c.n; ++i) {
+    ASSERT_EQ(y[static_cast<size_t>(i)], data.Expected(i / c.n, i % c.n)) << i;
+  }
+}
+
+TEST_P(LinearRow, ANanScaleOfATokenIsNanInItsOutputsOnly) {
+  const LinearKernel& row = GetParam();
+  if (row.act == "a16") return;
+  LinearCase c{5, 21, 96, Fill::kNormal, 9};
+  LinearData data(row, c);
+  const std::vector<float> clean = data.Run(row.run);
+  std::vector<int8_t> codes(data.x().codes, data.x().codes + c.m * c.k);
+  std::vector<float> scales(data.x().scales, data.x().scales + c.m * c.k / 32);
+  std::vector<int32_t> sums(data.x().sums, data.x().sums + c.m * c.k / 32);
+  std::fill_n(codes.begin() + 2 * c.k + 32, 32, int8_t{0});
+  scales[2 * 3 + 1] = std::nanf("");
+  sums[2 * 3 + 1] = 0;
+  std::vector<float> y(clean.size());
+  row.run(data.View(), {.codes = codes.data(), .scales = scales.data(), .sums = sums.data()}, c.m,
+          0, c.n, y.data(), c.n);
+  for (int64_t i = 0; i < c.m * c.n; ++i) {
+    const auto at = static_cast<size_t>(i);
+    if (i / c.n == 2) {
+      ASSERT_TRUE(std::isnan(y[at])) << i;
+    } else {
+      ASSERT_TRUE(SameBits(y[at], clean[at])) << i;
     }
   }
 }
@@ -135,7 +187,7 @@ TEST_P(LinearRow, GivesATokenTheSameBitsAloneAndInABatch) {
     const std::vector<float> batch = data.Run(row.run);
     for (int64_t token = 0; token < c.m; ++token) {
       std::vector<float> alone(static_cast<size_t>(c.n));
-      row.run(data.View(), data.x() + token * c.k, 1, 0, c.n, alone.data(), c.n);
+      row.run(data.View(), data.x(token), 1, 0, c.n, alone.data(), c.n);
       const auto begin = batch.begin() + token * c.n;
       ASSERT_EQ(Difference(alone, {begin, begin + c.n}), "") << c.Print() << " token " << token;
     }
@@ -162,13 +214,13 @@ TEST_P(LinearRow, RefusesAnotherLayoutAndRowsThatDoNotExist) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Registry, LinearRow, ::testing::ValuesIn(Runnable()),
-                         [](const auto& test) { return std::string(test.param.name); });
+                         [](const auto& test) {
+                           return TestName(test.param.name, test.param.how);
+                         });
 
 TEST(ArithmeticClass, MembersAgreeBitForBit) {
-  std::map<std::string_view, std::vector<LinearKernel>> classes;
-  for (const LinearKernel& row : Runnable()) classes[row.arithmetic_class].push_back(row);
   int pairs = 0;
-  for (const auto& [name, rows] : classes) {
+  for (const auto& [name, rows] : Classes()) {
     for (size_t other = 1; other < rows.size(); ++other) {
       ++pairs;
       ASSERT_EQ(rows[0].method, rows[other].method) << name;
@@ -182,13 +234,14 @@ TEST(ArithmeticClass, MembersAgreeBitForBit) {
       }
     }
   }
-  EXPECT_GE(pairs, HostHas(Tier::kAvx2) ? 2 : 0);
+  // bf16, and four methods with three kinds of activations.
+  EXPECT_GE(pairs, HostHas(Tier::kAvx2) ? 13 : 0);
 }
 
 TEST(Registry, RowsAreNamedOnceAndDeclareWhatTheyAre) {
-  std::map<std::string_view, int> names;
+  std::map<std::string, int> names;
   for (const LinearKernel& row : LinearKernels()) {
-    EXPECT_EQ(++names[row.name], 1) << row.name;
+    EXPECT_EQ(++names[TestName(row.name, row.how)], 1) << row.name;
     EXPECT_TRUE(row.name.ends_with(NameOf(row.tier))) << row.name;
     EXPECT_NE(FindMethod(row.method), nullptr) << row.name;
     EXPECT_TRUE(std::has_single_bit(static_cast<unsigned>(row.lanes))) << row.name;
@@ -205,11 +258,24 @@ const LinearKernel* honest = nullptr;
 
 void DropsLast8OfK(const WeightView& w, const Activations& x, int64_t m, int64_t n_begin,
                    int64_t n_end, float* y, int64_t y_stride) {
-  std::vector<uint16_t> cut(x, x + m * w.k);
-  for (int64_t token = 0; token < m; ++token) {
-    for (int64_t i = w.k < 8 ? 0 : w.k - 8; i < w.k; ++i) cut[token * w.k + i] = 0;
+  const int64_t first = w.k < 8 ? 0 : w.k - 8;
+  if (x.bf16 != nullptr) {
+    std::vector<uint16_t> cut(x.bf16, x.bf16 + m * w.k);
+    for (int64_t i = 0; i < m * w.k; ++i) {
+      if (i % w.k >= first) cut[static_cast<size_t>(i)] = 0;
+    }
+    honest->run(w, {.bf16 = cut.data()}, m, n_begin, n_end, y, y_stride);
+    return;
   }
-  honest->run(w, cut.data(), m, n_begin, n_end, y, y_stride);
+  std::vector<int8_t> cut(x.codes, x.codes + m * w.k);
+  std::vector<int32_t> sums(x.sums, x.sums + m * w.k / 32);
+  for (int64_t i = 0; i < m * w.k; ++i) {
+    if (i % w.k < first) continue;
+    sums[static_cast<size_t>(i / 32)] -= cut[static_cast<size_t>(i)];
+    cut[static_cast<size_t>(i)] = 0;
+  }
+  const Activations left{.codes = cut.data(), .scales = x.scales, .sums = sums.data()};
+  honest->run(w, left, m, n_begin, n_end, y, y_stride);
 }
 
 void OneUlpOff(const WeightView& w, const Activations& x, int64_t m, int64_t n_begin, int64_t n_end,
@@ -232,13 +298,14 @@ class BrokenRow : public LinearRow {};
 
 TEST_P(BrokenRow, KernelsAreCaught) {
   honest = &GetParam();
+  const int64_t tile = honest->row_tile, n = 2 * tile + 3;
   for (const int64_t k : DepthsOf(*honest)) {
-    LinearData data(*honest, {3, 5, k, Fill::kNormal, static_cast<uint64_t>(k)});
+    LinearData data(*honest, {3, n, k, Fill::kNormal, static_cast<uint64_t>(k)});
     ASSERT_EQ(data.Check(data.Run(honest->run)), "");
     EXPECT_NE(data.Check(data.Run(DropsLast8OfK)), "") << k;
     EXPECT_NE(data.Check(data.Run(ForgetsTheLastRow)), "") << k;
     EXPECT_NE(Difference(data.Run(OneUlpOff), data.Run(honest->run)), "") << k;
-    EXPECT_NE(data.Check(data.RunSplit(WritesItsNeighboursRow, {0, 2, 5})), "") << k;
+    EXPECT_NE(data.Check(data.RunSplit(WritesItsNeighboursRow, {0, tile, n})), "") << k;
   }
 }
 
@@ -250,7 +317,9 @@ TEST(Guards, ABytePastTheEndOrBeforeTheStartIsFatal) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Registry, BrokenRow, ::testing::ValuesIn(Runnable()),
-                         [](const auto& test) { return std::string(test.param.name); });
+                         [](const auto& test) {
+                           return TestName(test.param.name, test.param.how);
+                         });
 
 }  // namespace
 }  // namespace assay::kernels

@@ -13,6 +13,22 @@ struct Free {
 
 constexpr int64_t kAlign = 64;
 
+// `group` is what the kernel wants, `given` what the weight has; k is a multiple of it.
+void Check(const WeightView& w, const char* layout, int64_t group, int64_t given, int64_t row_tile,
+           int64_t n_begin, int64_t n_end) {
+  const bool rows = 0 <= n_begin && n_begin <= n_end && n_end <= w.n && n_begin % row_tile == 0;
+  const bool columns = w.k >= 0 && (group == 0 || (given == group && w.k % group == 0));
+  if (w.layout == layout && rows && columns) return;
+  std::fprintf(stderr,
+               "kernels: a linear kernel for layout '%s', group %lld, row tile %lld was given "
+               "layout '%.*s', group %lld, n %lld, k %lld, rows [%lld, %lld)\n",
+               layout, static_cast<long long>(group), static_cast<long long>(row_tile),
+               static_cast<int>(w.layout.size()), w.layout.data(), static_cast<long long>(w.group),
+               static_cast<long long>(w.n), static_cast<long long>(w.k),
+               static_cast<long long>(n_begin), static_cast<long long>(n_end));
+  std::abort();
+}
+
 }  // namespace
 
 float* Scratch(int64_t floats) {
@@ -34,17 +50,12 @@ float* Scratch(int64_t floats) {
 
 void CheckLinear(const WeightView& w, const char* layout, int64_t group, int64_t row_tile,
                  int64_t n_begin, int64_t n_end) {
-  const bool rows = 0 <= n_begin && n_begin <= n_end && n_end <= w.n && n_begin % row_tile == 0;
-  const bool columns = w.k >= 0 && (group == 0 || (w.group == group && w.k % group == 0));
-  if (w.layout == layout && rows && columns) return;
-  std::fprintf(stderr,
-               "kernels: a linear kernel for layout '%s', group %lld, row tile %lld was given "
-               "layout '%.*s', group %lld, n %lld, k %lld, rows [%lld, %lld)\n",
-               layout, static_cast<long long>(group), static_cast<long long>(row_tile),
-               static_cast<int>(w.layout.size()), w.layout.data(), static_cast<long long>(w.group),
-               static_cast<long long>(w.n), static_cast<long long>(w.k),
-               static_cast<long long>(n_begin), static_cast<long long>(n_end));
-  std::abort();
+  Check(w, layout, group, w.group, row_tile, n_begin, n_end);
+}
+
+void CheckBlocks(const WeightView& w, const char* layout, int64_t block, int64_t row_tile,
+                 int64_t n_begin, int64_t n_end) {
+  Check(w, layout, block, block, row_tile, n_begin, n_end);
 }
 
 }  // namespace assay::kernels

@@ -29,8 +29,13 @@ Image RandomBytes(size_t count, uint32_t seed) {
 }
 
 StoredShape ShapeFor(const Layout& layout, int64_t rows, int64_t columns) {
-  const bool words = layout.method == "ct-int4-g32" && layout.part == "weight";
-  return {words ? DType::kI32 : DType::kBF16, rows, columns};
+  const bool weight = layout.part == "weight";
+  DType dtype = DType::kBF16;
+  if (layout.method == "ct-int4-g32" && weight) dtype = DType::kI32;
+  if (layout.method == "deepseek-v4-mxfp4") dtype = weight ? DType::kI8 : DType::kF8E8M0;
+  if (layout.method == "gguf-q4_1") dtype = DType::kQ4_1;
+  if (layout.method == "gguf-q8_0") dtype = DType::kQ8_0;
+  return {dtype, rows, columns};
 }
 
 using RepackFn = void (*)(const StoredShape&, const std::byte*, std::byte*);
@@ -52,7 +57,7 @@ class EveryLayout : public ::testing::TestWithParam<Layout> {};
 TEST_P(EveryLayout, UnpackIsTheInverseOfPackForEveryShape) {
   const Layout& layout = GetParam();
   uint32_t seed = 1;
-  for (int64_t rows : {0, 1, 2, 3, 8, 17}) {
+  for (int64_t rows : {0, 1, 2, 3, 8, 15, 16, 17, 33}) {
     for (int64_t columns : {0, 1, 2, 3, 4, 5, 7, 8, 9, 12, 15, 16, 28, 31, 33, 64, 65}) {
       const StoredShape shape = ShapeFor(layout, rows, columns);
       const Image in =

@@ -9,6 +9,20 @@ void LinearBf16Row(const WeightView& w, const Activations& x, int64_t m, int64_t
                    int64_t n_end, float* y, int64_t y_stride);
 void LinearCtInt4Row(const WeightView& w, const Activations& x, int64_t m, int64_t n_begin,
                      int64_t n_end, float* y, int64_t y_stride);
+void LinearCtInt4A8Row(const WeightView& w, const Activations& x, int64_t m, int64_t n_begin,
+                       int64_t n_end, float* y, int64_t y_stride);
+void LinearMxfp4Row(const WeightView& w, const Activations& x, int64_t m, int64_t n_begin,
+                    int64_t n_end, float* y, int64_t y_stride);
+void LinearMxfp4A8Row(const WeightView& w, const Activations& x, int64_t m, int64_t n_begin,
+                      int64_t n_end, float* y, int64_t y_stride);
+void LinearQ41Row(const WeightView& w, const Activations& x, int64_t m, int64_t n_begin,
+                  int64_t n_end, float* y, int64_t y_stride);
+void LinearQ41A8Row(const WeightView& w, const Activations& x, int64_t m, int64_t n_begin,
+                    int64_t n_end, float* y, int64_t y_stride);
+void LinearQ80Row(const WeightView& w, const Activations& x, int64_t m, int64_t n_begin,
+                  int64_t n_end, float* y, int64_t y_stride);
+void LinearQ80A8Row(const WeightView& w, const Activations& x, int64_t m, int64_t n_begin,
+                    int64_t n_end, float* y, int64_t y_stride);
 
 void RmsNorm(const float* x, const float* w, float eps, int64_t rows, int64_t n, float* y);
 void SwiGlu(const float* gate, const float* up, float limit, int64_t count, float* y);
@@ -26,8 +40,26 @@ void Sigmoid(const float* x, int64_t count, float* y);
 void Exp(const float* x, int64_t count, float* y);
 void Rsqrt(const float* x, int64_t count, float* y);
 
+// The arithmetic of each class, to the bit (all of fp32 is rounded to nearest, ties to even):
+//
+// "bf16-fma16". 16 accumulators from +0: element k goes to accumulator k mod 16, fused, one
+// rounding
+//   a term. At the end accumulators 2i and 2i + 1 are added, then of those eight sums i and i + 4,
+//   i and i + 2, i and i + 1.
+// "M-quad4", 16-bit activations. y starts at +0 and takes in one group of 32 after the other, in
+//   order. In a group four chains from +0: element e goes to chain e mod 4 in ascending order,
+//   t = fma(x[e], q[e], t), where q is the code's value before its scale (int4: −8…7; E2M1: ±0…±6;
+//   Q4_1: 0…15; Q8_0: −128…127). Then y = fma((t0 + t1) + (t2 + t3), scale, y); for Q4_1 after
+//   that y = fma((X0 + X1) + (X2 + X3), m, y), where the chains X add x[e] alone.
+// "M-i8", 8-bit activations. y starts at +0 and takes in one group of 32 after the other, in order.
+//   I = Σ q·code over the group, exact; y = fma(fl(float(I)·s_x), scale, y). I is an integer (of
+//   E2M1 a multiple of a half, and float(I) that half) below 2^24: float(I) is exact. For Q4_1
+//   after that y = fma(fl(float(S)·s_x), m, y), S = Σ code.
+// Depth, quad4: a term passes seven additions of its chain (the first product is exact) and two
+//   more of the group, then one fused addition a group: k/32 + 9 = ceil(k/32) + log2(32) + 4. Q4_1
+//   adds twice a group: k/16 + 9 = ceil(k/16) + log2(16) + 5.
+// Depth, i8: the product by s_x and one fused addition a group, k/32 + 1; Q4_1: k/16 + 1.
 inline constexpr LinearKernel kLinear[] = {
-    // One fused rounding a term, 16 accumulators: element k goes to accumulator k mod 16.
     {.name = "linear_bf16_row_scalar",
      .method = "bf16",
      .tier = Tier::kScalar,
@@ -38,20 +70,126 @@ inline constexpr LinearKernel kLinear[] = {
      .arithmetic_class = "bf16-fma16",
      .row_tile = 1,
      .run = LinearBf16Row},
-    // A step of the long sum takes in two groups, 64 terms. On a term's way: three additions in its
-    // part of the group (products are exact), even + odd, the scale product, ceil(k/64) additions
-    // of
-    // the long sum, log2(8) at the end: ceil(k/64) + log2(64) + 2.
     {.name = "linear_ct_int4_g32_row_scalar",
      .method = "ct-int4-g32",
      .tier = Tier::kScalar,
      .layout = "row",
      .act = "a16",
-     .lanes = 64,
-     .extra = 2,
-     .arithmetic_class = "int4-g32-pair64",
+     .lanes = 32,
+     .extra = 4,
+     .arithmetic_class = "int4-g32-quad4",
      .row_tile = 1,
      .run = LinearCtInt4Row},
+    {.name = "linear_ct_int4_g32_a8g32_row_scalar",
+     .method = "ct-int4-g32",
+     .tier = Tier::kScalar,
+     .layout = "row",
+     .act = "a8g32",
+     .lanes = 32,
+     .extra = 0,
+     .arithmetic_class = "int4-g32-i8",
+     .row_tile = 1,
+     .run = LinearCtInt4A8Row},
+    {.name = "linear_ct_int4_g32_a8row_row_scalar",
+     .method = "ct-int4-g32",
+     .tier = Tier::kScalar,
+     .layout = "row",
+     .act = "a8row",
+     .lanes = 32,
+     .extra = 0,
+     .arithmetic_class = "int4-g32-i8",
+     .row_tile = 1,
+     .run = LinearCtInt4A8Row},
+    {.name = "linear_mxfp4_row_scalar",
+     .method = "deepseek-v4-mxfp4",
+     .tier = Tier::kScalar,
+     .layout = "row",
+     .act = "a16",
+     .lanes = 32,
+     .extra = 4,
+     .arithmetic_class = "mxfp4-quad4",
+     .row_tile = 1,
+     .run = LinearMxfp4Row},
+    {.name = "linear_mxfp4_a8g32_row_scalar",
+     .method = "deepseek-v4-mxfp4",
+     .tier = Tier::kScalar,
+     .layout = "row",
+     .act = "a8g32",
+     .lanes = 32,
+     .extra = 0,
+     .arithmetic_class = "mxfp4-i8",
+     .row_tile = 1,
+     .run = LinearMxfp4A8Row},
+    {.name = "linear_mxfp4_a8row_row_scalar",
+     .method = "deepseek-v4-mxfp4",
+     .tier = Tier::kScalar,
+     .layout = "row",
+     .act = "a8row",
+     .lanes = 32,
+     .extra = 0,
+     .arithmetic_class = "mxfp4-i8",
+     .row_tile = 1,
+     .run = LinearMxfp4A8Row},
+    {.name = "linear_q4_1_row_scalar",
+     .method = "gguf-q4_1",
+     .tier = Tier::kScalar,
+     .layout = "row",
+     .act = "a16",
+     .lanes = 16,
+     .extra = 5,
+     .arithmetic_class = "q4_1-quad4",
+     .row_tile = 1,
+     .run = LinearQ41Row},
+    {.name = "linear_q4_1_a8g32_row_scalar",
+     .method = "gguf-q4_1",
+     .tier = Tier::kScalar,
+     .layout = "row",
+     .act = "a8g32",
+     .lanes = 16,
+     .extra = 0,
+     .arithmetic_class = "q4_1-i8",
+     .row_tile = 1,
+     .run = LinearQ41A8Row},
+    {.name = "linear_q4_1_a8row_row_scalar",
+     .method = "gguf-q4_1",
+     .tier = Tier::kScalar,
+     .layout = "row",
+     .act = "a8row",
+     .lanes = 16,
+     .extra = 0,
+     .arithmetic_class = "q4_1-i8",
+     .row_tile = 1,
+     .run = LinearQ41A8Row},
+    {.name = "linear_q8_0_row_scalar",
+     .method = "gguf-q8_0",
+     .tier = Tier::kScalar,
+     .layout = "row",
+     .act = "a16",
+     .lanes = 32,
+     .extra = 4,
+     .arithmetic_class = "q8_0-quad4",
+     .row_tile = 1,
+     .run = LinearQ80Row},
+    {.name = "linear_q8_0_a8g32_row_scalar",
+     .method = "gguf-q8_0",
+     .tier = Tier::kScalar,
+     .layout = "row",
+     .act = "a8g32",
+     .lanes = 32,
+     .extra = 0,
+     .arithmetic_class = "q8_0-i8",
+     .row_tile = 1,
+     .run = LinearQ80A8Row},
+    {.name = "linear_q8_0_a8row_row_scalar",
+     .method = "gguf-q8_0",
+     .tier = Tier::kScalar,
+     .layout = "row",
+     .act = "a8row",
+     .lanes = 32,
+     .extra = 0,
+     .arithmetic_class = "q8_0-i8",
+     .row_tile = 1,
+     .run = LinearQ80A8Row},
 };
 
 inline constexpr ElementwiseKernels kElementwise = {
