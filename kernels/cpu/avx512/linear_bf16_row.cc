@@ -1,5 +1,5 @@
-// bf16 weights in layout "row". A 32-byte load holds 16 weights, widened in order: element k goes to
-// accumulator k mod 16.
+// bf16 weights in layout "row". A 32-byte load holds 16 weights, widened in order: element k goes
+// to accumulator k mod 16.
 //
 // Several tokens share the weights' widening, and x is widened once for all rows. A single token is
 // bound by memory: its rows are one stream read far ahead, and x stays bf16 so that it does not
@@ -14,8 +14,8 @@
 namespace assay::kernels::ASSAY_AVX512 {
 namespace {
 
-constexpr int64_t kStep = 16;        // elements a load
-constexpr int64_t kTokenBlock = 48;  // tokens whose x is widened at a time: stays in L2
+constexpr int64_t kStep = 16;          // elements a load
+constexpr int64_t kTokenBlock = 48;    // tokens whose x is widened at a time: stays in L2
 constexpr int64_t kAheadBytes = 4096;  // measured for the avx2 kernel, where the figures stand
 
 struct Task {
@@ -120,7 +120,7 @@ void ManyTokens(Task t, const uint16_t* x, int64_t tokens, int64_t rows) {
   float* wide = Scratch(tokens * t.x_stride);
   for (int64_t i = 0; i < tokens; ++i) Widen(x + i * t.k, t.k, wide + i * t.x_stride);
   constexpr int64_t kRowBlock = 32;  // rows whose weights stay in L2 while the tokens go by
-  constexpr int kTokens = 6;  // 24 accumulators with four rows: what 32 registers hold
+  constexpr int kTokens = 6;         // 24 accumulators with four rows: what 32 registers hold
   for (int64_t n = 0; n < rows; n += kRowBlock) {
     const int64_t block = rows - n < kRowBlock ? rows - n : kRowBlock;
     Task tile = t;

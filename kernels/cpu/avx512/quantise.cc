@@ -8,7 +8,7 @@
 namespace assay::kernels::ASSAY_AVX512 {
 namespace {
 
-constexpr int64_t kSum = 32;          // elements that share a sum
+constexpr int64_t kSum = 32;           // elements that share a sum
 constexpr int kInfinityBits = 0x7F80;  // of a bf16; NaNs lie above
 
 // The largest of `count` bf16 without their signs, as bits.
@@ -44,9 +44,7 @@ int32_t QuantiseSum(const uint16_t* x, __m512 scale, int8_t* codes) {
   return result;
 }
 
-float FromBf16(int bits) {
-  return _mm_cvtss_f32(_mm_castsi128_ps(_mm_cvtsi32_si128(bits << 16)));
-}
+float FromBf16(int bits) { return _mm_cvtss_f32(_mm_castsi128_ps(_mm_cvtsi32_si128(bits << 16))); }
 
 }  // namespace
 

@@ -24,9 +24,7 @@ inline __mmask16 LanesLeft(int64_t left) {
 inline __m512 WidenBf16(__m256i bits) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
 }
-inline __m256i Load256(const void* p) {
-  return _mm256_loadu_si256(static_cast<const __m256i*>(p));
-}
+inline __m256i Load256(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
 
 // Sums of halves: i + (i + 4), + 2, + 1.
 inline float Sum8(__m256 s8) {

@@ -1,0 +1,19 @@
+#include <immintrin.h>
+
+#include "kernels/cpu/portable/testing/probe.h"
+#include "kernels/cpu/portable/testing/probe_macros.h"
+
+#define ASSAY_LACKING
+
+namespace assay::kernels::testing {
+namespace {
+
+constexpr Probe kProbes[] = {
+#include "kernels/cpu/portable/testing/probes.inc"
+};
+
+}  // namespace
+
+Probes HardwareProbes() { return {kProbes, sizeof kProbes / sizeof kProbes[0]}; }
+
+}  // namespace assay::kernels::testing
