@@ -13,7 +13,6 @@
 #include "kernels/cpu/testing/guarded.h"
 #include "kernels/cpu/testing/random.h"
 #include "kernels/cpu/testing/tables.h"
-#include "kernels/methods/methods.h"
 #include "kernels/registry.h"
 
 namespace assay::kernels {
@@ -75,18 +74,15 @@ void CheckRmsNorm(const ElementwiseKernels& ops) {
     constexpr int64_t kRows = 3;
     const float norm_eps = 1e-6F;  // a model's, as in config.json
     const std::vector<float> x = Normals(1, kRows * n, n % 2 == 0 ? 1 : 1e-3);
-    Guarded weights(static_cast<size_t>(2 * n), Guard::kBehind, 0);
-    for (int64_t i = 0; i < n; ++i) {
-      weights.as<uint16_t>()[i] = Bf16FromFloat(static_cast<float>(testing::Normal(2, i)));
-    }
-    Ending in(x), y(kRows * n);
-    ops.rms_norm(in.get(), weights.as<uint16_t>(), norm_eps, kRows, n, y.get());
+    const std::vector<float> weights = Normals(2, n);
+    Ending in(x), w(weights), y(kRows * n);
+    ops.rms_norm(in.get(), w.get(), norm_eps, kRows, n, y.get());
     for (int64_t row = 0; row < kRows; ++row) {
       double sum = 0;
       for (int64_t i = 0; i < n; ++i) sum += double{x[row * n + i]} * x[row * n + i];
       const double scale = 1 / std::sqrt(sum / static_cast<double>(n) + double{norm_eps});
       for (int64_t i = 0; i < n; ++i) {
-        const double want = x[row * n + i] * scale * FloatFromBf16(weights.as<uint16_t>()[i]);
+        const double want = x[row * n + i] * scale * weights[i];
         // The sum's depth, the quotient and + norm_eps, halved by the root; an ulp is at most 2u;
         // two products.
         const double roundings = (Depth(ops, n) + 2) / 2 + 2 * ops.rsqrt_ulp + 2;
@@ -100,18 +96,42 @@ void CheckRmsNorm(const ElementwiseKernels& ops) {
 void CheckSwiGlu(const ElementwiseKernels& ops) {
   for (const int64_t n : kCounts) {
     for (const double scale : {1.0, 40.0}) {
-      const std::vector<float> gate = Normals(3, n, scale), up = Normals(4, n, 3);
-      Ending g(gate), u(up), y(n);
-      ops.swiglu(g.get(), u.get(), n, y.get());
-      for (int64_t i = 0; i < n; ++i) {
-        const double want = double{gate[i]} * SigmoidOf(gate[i]) * up[i];
-        // sigmoid's ulps (2u each), two products; below the normals half a step.
-        const double roundings = 2 * ops.sigmoid_ulp + 2;
-        ASSERT_NEAR(y[i], want, roundings * kU * std::fabs(want) + kSmallest)
-            << gate[i] << " " << up[i];
+      // Below, inside and beyond what the values reach; none.
+      for (const float limit : {0.0F, 0.5F, 7.0F, 1e3F, kInf}) {
+        const std::vector<float> gate = Normals(3, n, scale), up = Normals(4, n, 3);
+        Ending g(gate), u(up), y(n);
+        ops.swiglu(g.get(), u.get(), limit, n, y.get());
+        for (int64_t i = 0; i < n; ++i) {
+          const double most = std::min(gate[i], limit);
+          const double want = most * SigmoidOf(most) * std::clamp(up[i], -limit, limit);
+          // sigmoid's ulps (2u each), two products; below the normals half a step.
+          const double roundings = 2 * ops.sigmoid_ulp + 2;
+          ASSERT_NEAR(y[i], want, roundings * kU * std::fabs(want) + kSmallest)
+              << gate[i] << " " << up[i] << " limit " << limit;
+        }
       }
     }
   }
+}
+
+TEST_P(Ops, SwiGluKeepsNanAndClampsInfinities) {
+  const float gate[] = {NAN, 1, NAN, kInf, -kInf, 1, 1, kInf};
+  const float up[] = {1, NAN, NAN, 2, 2, kInf, -kInf, 0};
+  float y[8];
+  ops.swiglu(gate, up, 7, 8, y);
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(std::isnan(y[i])) << i;
+  const double seven = 7 * SigmoidOf(7), one = SigmoidOf(1);
+  const double bound = (2 * ops.sigmoid_ulp + 2) * kU;
+  EXPECT_NEAR(y[3], seven * 2, bound * seven * 2);  // gate: 7, not infinity
+  EXPECT_EQ(y[4], 0);
+  EXPECT_NEAR(y[5], one * 7, bound * one * 7);
+  EXPECT_NEAR(y[6], one * -7, bound * one * 7);
+  EXPECT_EQ(y[7], 0);
+  ops.swiglu(gate, up, kInf, 8, y);
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(std::isnan(y[i])) << i;
+  EXPECT_EQ(y[3], kInf);
+  EXPECT_EQ(y[5], kInf);
+  EXPECT_EQ(y[6], -kInf);
 }
 
 void CheckRope(const ElementwiseKernels& ops) {
@@ -263,8 +283,9 @@ TEST_P(Ops, Scores) { CheckScores(ops); }
 TEST_P(Ops, Context) { CheckContext(ops); }
 TEST_P(Ops, AddIsExactAndAxpyRoundsTwiceAtMost) { CheckAddAndAxpy(ops); }
 
-INSTANTIATE_TEST_SUITE_P(Tier, Ops, ::testing::ValuesIn(RunnableTables()),
-                         [](const auto& test) { return std::string(NameOf(test.param.tier)); });
+INSTANTIATE_TEST_SUITE_P(Tier, Ops, ::testing::ValuesIn(RunnableTables()), [](const auto& test) {
+  return testing::TestName(NameOf(test.param.tier), test.param.how);
+});
 
 // The scalar tier with one small mistake in each op: every check above must fail on it.
 const ElementwiseKernels* Honest() { return Elementwise(Tier::kScalar); }
@@ -273,12 +294,11 @@ const ElementwiseKernels& Broken() {
   static const ElementwiseKernels broken = [] {
     ElementwiseKernels t = *Honest();
     // eps outside the mean: a part in a thousand on small rows.
-    t.rms_norm = [](const float* x, const uint16_t* w, float eps, int64_t rows, int64_t n,
-                    float* y) {
+    t.rms_norm = [](const float* x, const float* w, float eps, int64_t rows, int64_t n, float* y) {
       Honest()->rms_norm(x, w, eps / static_cast<float>(n), rows, n, y);
     };
-    t.swiglu = [](const float* gate, const float* up, int64_t count, float* y) {
-      Honest()->swiglu(up, gate, count, y);  // gate and up exchanged
+    t.swiglu = [](const float* gate, const float* up, float limit, int64_t count, float* y) {
+      Honest()->swiglu(up, gate, limit, count, y);  // gate and up exchanged
     };
     t.rope = [](float* x, int64_t heads, int64_t head_stride, int64_t dim, const float* cos,
                 const float* sin, bool interleaved) {
@@ -301,9 +321,25 @@ const ElementwiseKernels& Broken() {
   return broken;
 }
 
+// Clamps gate and leaves up as it is.
+const ElementwiseKernels& Unlimited() {
+  static const ElementwiseKernels broken = [] {
+    ElementwiseKernels t = *Honest();
+    t.swiglu = [](const float* gate, const float* up, float limit, int64_t count, float* y) {
+      for (int64_t i = 0; i < count; ++i) {
+        const float g = std::min(gate[i], limit);
+        Honest()->swiglu(&g, up + i, kInf, 1, y + i);
+      }
+    };
+    return t;
+  }();
+  return broken;
+}
+
 TEST(BrokenOps, AreCaught) {
   EXPECT_FATAL_FAILURE(CheckRmsNorm(Broken()), "");
   EXPECT_FATAL_FAILURE(CheckSwiGlu(Broken()), "");
+  EXPECT_FATAL_FAILURE(CheckSwiGlu(Unlimited()), "limit");
   EXPECT_FATAL_FAILURE(CheckRope(Broken()), "");
   EXPECT_FATAL_FAILURE(CheckScores(Broken()), "");
   // One case: the macro wants exactly one failure.

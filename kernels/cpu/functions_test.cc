@@ -109,7 +109,7 @@ TEST_P(Functions, FunctionsHaveTheirLimits) {
   EXPECT_TRUE(std::isnan(y[4]));
   EXPECT_EQ(y[5], 0.5F);
   const float up[] = {2, 2, 2, 2, 2, 2};
-  ops.swiglu(x, up, 6, y);
+  ops.swiglu(x, up, kInf, 6, y);
   EXPECT_EQ(y[0], 0);
   EXPECT_EQ(y[1], kInf);
   EXPECT_EQ(y[2], 0);
@@ -119,7 +119,9 @@ TEST_P(Functions, FunctionsHaveTheirLimits) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Tier, Functions, ::testing::ValuesIn(RunnableTables()),
-                         [](const auto& test) { return std::string(NameOf(test.param.tier)); });
+                         [](const auto& test) {
+                           return testing::TestName(NameOf(test.param.tier), test.param.how);
+                         });
 
 // The yardstick itself: it must tell the right float from its neighbours.
 TEST(Ulps, TellsNeighboursApart) {

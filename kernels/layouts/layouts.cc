@@ -1,6 +1,5 @@
 #include "kernels/layouts/layouts.h"
 
-#include "kernels/layouts/i4_split16.h"
 #include "kernels/layouts/row.h"
 #include "kernels/layouts/rows16.h"
 #include "kernels/layouts/sizes.h"
@@ -16,9 +15,6 @@ constexpr Layout kLayouts[] = {
     {"row", "deepseek-v4-mxfp4", "scale", row::BytesE8m0, row::Copy, row::Copy},
     {"row", "gguf-q4_1", "weight", row::BytesQ41, row::Copy, row::Copy},
     {"row", "gguf-q8_0", "weight", row::BytesQ80, row::Copy, row::Copy},
-    {"i4-split16", "ct-int4-g32", "weight", i4_split16::Bytes, i4_split16::Pack,
-     i4_split16::Unpack},
-    {"i4-split16", "ct-int4-g32", "scale", row::BytesBf16, row::Copy, row::Copy},
     {"rows16", "ct-int4-g32", "weight", rows16::BytesI32, rows16::PackI32, rows16::UnpackI32},
     {"rows16", "ct-int4-g32", "scale", rows16::BytesBf16, rows16::PackBf16, rows16::UnpackBf16},
     {"rows16", "deepseek-v4-mxfp4", "weight", rows16::BytesI8, rows16::PackI8, rows16::UnpackI8},

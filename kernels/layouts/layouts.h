@@ -20,7 +20,7 @@ struct StoredShape {
 };
 
 struct Layout {
-  std::string_view tag;     // "row", "i4-split16", ...
+  std::string_view tag;     // "row", "rows16"
   std::string_view method;  // whose weights it takes: "bf16", "ct-int4-g32", ...
   std::string_view part;    // "weight" or "scale"
   // Bytes of the layout for a stored shape, padding included; -1 where the layout does not take the

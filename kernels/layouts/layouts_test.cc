@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 #include <set>
@@ -77,7 +78,7 @@ TEST_P(EveryLayout, RefusesShapesThatItCannotHold) {
   EXPECT_EQ(layout.bytes(ShapeFor(layout, -1, 4)), -1);
   EXPECT_EQ(layout.bytes(ShapeFor(layout, 4, -1)), -1);
   EXPECT_EQ(layout.bytes(ShapeFor(layout, huge, huge)), -1);
-  EXPECT_EQ(layout.bytes(ShapeFor(layout, 1, huge)), -1);
+  EXPECT_EQ(layout.bytes(ShapeFor(layout, 3, huge)), -1);
   EXPECT_EQ(layout.bytes(ShapeFor(layout, huge / 2, 4)), -1);
   StoredShape other = ShapeFor(layout, 4, 4);
   other.dtype = DType::kF32;
@@ -103,6 +104,12 @@ struct Golden {
   std::vector<int> row, packed;
 };
 
+std::vector<int> Counting(int count) {
+  std::vector<int> values;
+  for (int i = 1; i <= count; ++i) values.push_back(i);
+  return values;
+}
+
 const Golden kGoldens[] = {
     {"row",
      "bf16",
@@ -117,33 +124,117 @@ const Golden kGoldens[] = {
      {1, 2, 3, 4, 5, 6, 7, 8},
      {1, 2, 3, 4, 5, 6, 7, 8}},
     {"row", "ct-int4-g32", "scale", {DType::kBF16, 1, 3}, {1, 2, 3, 4, 5, 6}, {1, 2, 3, 4, 5, 6}},
-    {"i4-split16",
+    {"row", "deepseek-v4-mxfp4", "weight", {DType::kI8, 2, 2}, {1, 2, 3, 4}, {1, 2, 3, 4}},
+    {"row", "deepseek-v4-mxfp4", "scale", {DType::kF8E8M0, 1, 3}, {0, 255, 7}, {0, 255, 7}},
+    {"row", "gguf-q4_1", "weight", {DType::kQ4_1, 1, 1}, Counting(20), Counting(20)},
+    {"row", "gguf-q8_0", "weight", {DType::kQ8_0, 1, 1}, Counting(34), Counting(34)},
+};
+
+// A tile is 16 rows, so these say only what is not padding: a run of bytes at a place, in the
+// checkpoint and in the layout.
+struct Run {
+  int64_t at;
+  std::vector<int> bytes;
+};
+struct SparseGolden {
+  std::string_view tag, method, part;
+  StoredShape shape;
+  int zero;  // every byte of the checkpoint that no run names; and of the layout
+  std::vector<Run> row;
+  int64_t bytes;
+  std::vector<Run> packed;
+};
+
+const SparseGolden kSparse[] = {
+    // Row 0: elements 0…7 are codes 0…7. Row 16, the first of the second tile: elements 24…31 of
+    // the second group are codes 8…15. Byte j of a part has element j low and element j + 4 high.
+    {"rows16",
+     "ct-int4-g32",
+     "weight",
+     {DType::kI32, 17, 8},
+     0x88,
+     {{0, {0x10, 0x32, 0x54, 0x76}}, {16 * 32 + 28, {0x98, 0xBA, 0xDC, 0xFE}}},
+     2 * 2 * 256,
+     {{0, {0x40, 0x51, 0x62, 0x73}}, {512 + 256 + 3 * 64, {0xC8, 0xD9, 0xEA, 0xFB}}}},
+    // The same codes; of row 1 the last byte too.
+    {"rows16",
+     "deepseek-v4-mxfp4",
+     "weight",
+     {DType::kI8, 17, 32},
+     0,
+     {{0, {0x10, 0x32, 0x54, 0x76}}, {32 + 31, {0xA5}}, {16 * 32 + 28, {0x98, 0xBA, 0xDC, 0xFE}}},
+     2 * 2 * 256,
+     {{0, {0x40, 0x51, 0x62, 0x73}},
+      {256 + 3 * 64 + 4 + 2, {0x50, 0xA0}},
+      {512 + 256 + 3 * 64, {0xC8, 0xD9, 0xEA, 0xFB}}}},
+    // Three groups of 17 rows: rows 0 and 1 side by side, row 16 in the second tile.
+    {"rows16",
      "ct-int4-g32",
      "scale",
-     {DType::kBF16, 1, 3},
-     {1, 2, 3, 4, 5, 6},
-     {1, 2, 3, 4, 5, 6}},
-    // One group. Elements 0…7 are codes 0…7, 8…15 are 8…15 (each byte of a word holds an even
-    // element low, the next one high), 16…23 are 15 down to 8, 24…31 are all 3.
-    {"i4-split16",
-     "ct-int4-g32",
+     {DType::kBF16, 17, 3},
+     0,
+     {{0, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}}, {16 * 6, {21, 22, 23, 24, 25, 26}}},
+     2 * 3 * 32,
+     {{0, {1, 2, 7, 8}},
+      {32, {3, 4, 9, 10}},
+      {64, {5, 6, 11, 12}},
+      {96, {21, 22}},
+      {128, {23, 24}},
+      {160, {25, 26}}}},
+    {"rows16",
+     "deepseek-v4-mxfp4",
+     "scale",
+     {DType::kF8E8M0, 17, 3},
+     0,
+     {{0, {1, 2, 3, 4, 5, 255}}, {16 * 3, {21, 22, 23}}},
+     2 * 3 * 16,
+     {{0, {1, 4}}, {16, {2, 5}}, {32, {3, 255}}, {48, {21}}, {64, {22}}, {80, {23}}}},
+    // Block 1 of row 1 and block 0 of row 16: d, m, then bytes whose low nibbles are elements 0…15
+    // and whose high ones are 16…31. Codes of a tile come first, then its scales.
+    {"rows16",
+     "gguf-q4_1",
      "weight",
-     {DType::kI32, 1, 4},
-     {0x10, 0x32, 0x54, 0x76, 0x98, 0xBA, 0xDC, 0xFE, 0xEF, 0xCD, 0xAB, 0x89, 0x33, 0x33, 0x33,
-      0x33},
-     {0xF0, 0xE1, 0xD2, 0xC3, 0xB4, 0xA5, 0x96, 0x87, 0x38, 0x39, 0x3A, 0x3B, 0x3C, 0x3D, 0x3E,
-      0x3F}},
-    // Two rows of three words: the missing fourth word's elements, 24…31, are code 8 (value 0).
-    {"i4-split16",
-     "ct-int4-g32",
+     {DType::kQ4_1, 17, 2},
+     0,
+     {{40 + 20, {1, 2, 3, 4, 0x80, 0x91, 0xA2, 0xB3, 0xC4, 0xD5, 0xE6, 0xF7}},
+      {16 * 40, {5, 6, 7, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x12}}},
+     2 * 2 * 320,
+     {{256 + 4, {0x40, 0x51, 0x62, 0x73}},           // elements 0…7: codes 0…7
+      {256 + 2 * 64 + 4, {0xC8, 0xD9, 0xEA, 0xFB}},  // elements 16…23: codes 8…15
+      {512 + 64 + 2, {1, 2}},
+      {512 + 64 + 32 + 2, {3, 4}},
+      {640 + 64 + 3, {0x20}},      // element 15, the high one of part 1
+      {640 + 3 * 64 + 3, {0x10}},  // element 31
+      {640 + 512, {5, 6}},
+      {640 + 512 + 32, {7, 8}}}},
+    // Block 1 of row 1 and block 0 of row 16.
+    {"rows16",
+     "gguf-q8_0",
      "weight",
-     {DType::kI32, 2, 3},
-     {0x10, 0x32, 0x54, 0x76, 0x98, 0xBA, 0xDC, 0xFE, 0x11, 0x11, 0x11, 0x11,
-      0x00, 0x00, 0x00, 0x00, 0xFF, 0xFF, 0xFF, 0xFF, 0x21, 0x43, 0x65, 0x87},
-     {0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x88, 0x89, 0x8A,
-      0x8B, 0x8C, 0x8D, 0x8E, 0x8F, 0x10, 0x20, 0x30, 0x40, 0x50, 0x60,
-      0x70, 0x80, 0x8F, 0x8F, 0x8F, 0x8F, 0x8F, 0x8F, 0x8F, 0x8F}},
+     {DType::kQ8_0, 17, 2},
+     0,
+     {{68 + 34, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10}}, {16 * 68, {11, 12}}, {16 * 68 + 33, {0x80}}},
+     2 * 2 * 544,
+     {{512 + 4, {3, 4, 5, 6}},
+      {512 + 64 + 4, {7, 8, 9, 10}},
+      {1024 + 32 + 2, {1, 2}},
+      {1088 + 7 * 64 + 3, {0x80}},
+      {1088 + 1024, {11, 12}}}},
 };
+
+Image Written(const std::vector<Run>& runs, int zero, int64_t bytes) {
+  Image image(static_cast<size_t>(bytes), static_cast<std::byte>(zero));
+  for (const Run& run : runs) {
+    const Image part = Bytes(run.bytes);
+    std::copy(part.begin(), part.end(), image.begin() + run.at);
+  }
+  return image;
+}
+
+Image RowSide(const SparseGolden& golden) {
+  const StoredShape& shape = golden.shape;
+  return Written(golden.row, golden.zero, shape.rows * shape.columns * SizeOf(shape.dtype).count());
+}
 
 TEST(Golden, EveryLayoutHasOneAndPacksToIt) {
   std::set<const Layout*> seen;
@@ -156,27 +247,39 @@ TEST(Golden, EveryLayoutHasOneAndPacksToIt) {
               Bytes(golden.packed))
         << golden.tag << " " << golden.part;
   }
+  for (const SparseGolden& golden : kSparse) {
+    const Layout* layout = FindLayout(golden.tag, golden.method, golden.part);
+    ASSERT_NE(layout, nullptr) << golden.tag << " " << golden.method;
+    seen.insert(layout);
+    ASSERT_EQ(layout->bytes(golden.shape), golden.bytes) << golden.method << " " << golden.part;
+    EXPECT_EQ(Pack(layout->pack, golden.shape, RowSide(golden), golden.bytes),
+              Written(golden.packed, golden.zero, golden.bytes))
+        << golden.method << " " << golden.part;
+  }
   EXPECT_EQ(seen.size(), Layouts().size());
 }
 
-// A bijection that is not the layout: halves exchanged.
+// A bijection that is not the layout: halves of each byte exchanged.
 void PackWithHalvesExchanged(const StoredShape& shape, const std::byte* in, std::byte* out) {
-  const Layout* layout = FindLayout("i4-split16", "ct-int4-g32", "weight");
+  const Layout* layout = FindLayout("rows16", "ct-int4-g32", "weight");
   layout->pack(shape, in, out);
   for (int64_t i = 0; i < layout->bytes(shape); ++i) out[i] = out[i] << 4 | out[i] >> 4;
 }
 
 TEST(Golden, CatchesABijectionThatIsNotTheLayout) {
-  for (const Golden& golden : kGoldens) {
-    if (golden.tag != "i4-split16" || golden.part != "weight") continue;
-    EXPECT_NE(Pack(PackWithHalvesExchanged, golden.shape, Bytes(golden.row),
-                   static_cast<int64_t>(golden.packed.size())),
-              Bytes(golden.packed));
+  int seen = 0;
+  for (const SparseGolden& golden : kSparse) {
+    if (golden.method != "ct-int4-g32" || golden.part != "weight") continue;
+    ++seen;
+    EXPECT_NE(Pack(PackWithHalvesExchanged, golden.shape, RowSide(golden), golden.bytes),
+              Written(golden.packed, golden.zero, golden.bytes));
   }
+  EXPECT_EQ(seen, 1);
 }
 
 TEST(FindLayout, KnowsOnlyWhatIsInTheTable) {
-  EXPECT_EQ(FindLayout("i4-split16", "bf16", "weight"), nullptr);
+  EXPECT_EQ(FindLayout("rows16", "bf16", "weight"), nullptr);
+  EXPECT_EQ(FindLayout("rows16", "gguf-q4_1", "scale"), nullptr);
   EXPECT_EQ(FindLayout("row", "bf16", "scale"), nullptr);
   EXPECT_EQ(FindLayout("ROW", "bf16", "weight"), nullptr);
   EXPECT_NE(FindLayout("row", "bf16", "weight"), nullptr);

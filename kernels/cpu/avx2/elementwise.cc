@@ -1,7 +1,6 @@
 // The avx2 tier's element by element ops and its norm. attention.cc has scores and context.
 #include <immintrin.h>
 
-#include <cstring>
 
 #include "kernels/cpu/avx2/rows.h"
 #include "kernels/cpu/avx2/vector.h"
@@ -10,18 +9,6 @@ namespace assay::kernels::avx2 {
 namespace {
 
 constexpr int64_t kWidth = 8;
-
-float Bf16(uint16_t bits) {
-  const uint32_t wide = uint32_t{bits} << 16;
-  float value;
-  std::memcpy(&value, &wide, sizeof value);
-  return value;
-}
-
-__m256 LoadBf16(const uint16_t* p) {
-  const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
-  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
-}
 
 // y[i] = f(inputs[i]...), eight at a time; the last ones by masked loads and stores.
 template <class F, class... In>

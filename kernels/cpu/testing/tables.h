@@ -19,10 +19,13 @@ inline std::string TestName(std::string_view name, How how) {
 }
 
 inline void PrintTo(const ElementwiseKernels& table, std::ostream* out) {
-  *out << NameOf(table.tier);
+  *out << TestName(NameOf(table.tier), table.how);
 }
 
 namespace testing {
+
+using kernels::CanRun;
+using kernels::TestName;
 
 inline std::vector<ElementwiseKernels> RunnableTables() {
   std::vector<ElementwiseKernels> tables;
