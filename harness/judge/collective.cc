@@ -120,23 +120,14 @@ Result<std::vector<Due>> WhatIsDue(const CollectiveRequest& request) {
   return due;
 }
 
-void Fail(std::string reason, OpJudgement* j) {
-  j->judged = true;
-  j->pass = false;
-  j->mode = "bounded";
-  j->max_ratio = INFINITY;
-  j->reason = std::move(reason);
-}
-
 bool Shaped(const TapValue& output, const Tensor& due, OpJudgement* j) {
   int64_t bytes = SizeOf(output.dtype).count();
   for (const int64_t extent : output.shape) bytes *= extent;
   const bool whole = static_cast<int64_t>(output.bytes.size()) == bytes;
   const bool floating = output.dtype <= DType::kBF16;
   if (output.shape == due.shape && whole && floating) return true;
-  Fail(fmt::format("shape {} of {} ({} bytes), due is {}", output.shape, NameOf(output.dtype),
-                   output.bytes.size(), due.shape),
-       j);
+  Fail(j, fmt::format("shape {} of {} ({} bytes), due is {}", output.shape, NameOf(output.dtype),
+                      output.bytes.size(), due.shape));
   return false;
 }
 

@@ -109,12 +109,15 @@ std::vector<double> Amplitude(const Node& node, const Evaluation& e, const Contr
     wire = UnitRoundoff(contract.reduce_wire == DType::kI8 ? DType::kBF16 : contract.reduce_wire) *
            std::sqrt(2.0 * ranks - 1);
   }
-  const bool sums = !e.magnitude.data.empty() && node.op != Op::kAdd;
+  // The absorbed form of latent attention has no magnitudes.
+  const bool sums = node.op == Op::kLinear || node.op == Op::kScores || node.op == Op::kContext ||
+                    node.op == Op::kCombine || node.op == Op::kReduce;
+  const bool known = e.magnitude.data.size() == e.value.data.size();
   std::vector<double> amplitude(e.value.data.size(), 0.0);
   for (size_t i = 0; i < amplitude.size(); ++i) {
     const double y = std::abs(e.value.data[i]);
     if (!std::isfinite(y)) continue;
-    const double walk = sums ? std::max(y, e.magnitude.data[i] / std::sqrt(n)) : y;
+    const double walk = known ? std::max(y, e.magnitude.data[i] / std::sqrt(n)) : y;
     const double scale = function.empty() ? y : std::abs(function[i]);
     if (sums) amplitude[i] += (u * std::sqrt(depth) + wire) * walk;
     amplitude[i] += of_function * scale;

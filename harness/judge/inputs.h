@@ -102,4 +102,8 @@ class Inputs {
   std::map<std::string, double> largest_;
 };
 
+// The scales or codes of a linear op's activations (`made`: their node) on one rank.
+OpJudgement JudgeActivation(Inputs* inputs, std::shared_ptr<const reference::Node> made,
+                            const reference::Node& linear, int rank, int step);
+
 }  // namespace assay::judge

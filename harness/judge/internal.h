@@ -39,6 +39,8 @@ struct Demand {
   std::vector<double> want;
   std::string strict_mode;  // "exact" or "bitwise"
 };
+// A failure of which there are no numbers: another shape or type.
+void Fail(OpJudgement* j, std::string reason);
 // Fills the numbers of a judgement: ratios, first, wrong, metrics, condition, pass, mode, reason.
 void Compare(const Demand& demand, const reference::Tensor& kernel, OpJudgement* judgement);
 

@@ -3,8 +3,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <set>
 
 #include "harness/judge/inputs.h"
+#include "harness/judge/internal.h"
 
 namespace assay::judge {
 
@@ -128,6 +130,54 @@ void Inputs::Quantised(const Node& node, int rank, int step, Gathered* gathered)
   gathered->inputs[0].error = nullptr;
   gathered->shown = std::all_of(gathered->inputs.begin(), gathered->inputs.end(),
                                 [](const reference::Input& in) { return in.error == nullptr; });
+}
+
+OpJudgement JudgeActivation(Inputs* inputs, std::shared_ptr<const Node> made, const Node& node,
+                            int rank, int step) {
+  OpJudgement j;
+  j.node = made.get();
+  j.rank = rank;
+  j.step = step;
+  j.shown = true;
+  const bool codes = made->tap.ends_with(".x_q");
+  j.made = std::move(made);
+  const ShownActivation shown = inputs->ActivationShown(node, rank, step);
+  const TapValue* tap = codes ? shown.codes : shown.scales;
+  if (tap == nullptr) {
+    j.shown = false;
+    j.reason = "the engine does not show this tap";
+    return j;
+  }
+  auto activation = inputs->ActivationOf(node, rank, step);
+  if (!activation.ok()) {
+    j.reason = activation.error().message;
+    return j;
+  }
+  if (!activation->quantiser) {
+    Fail(&j, fmt::format("shown, but activations are {} by what the engine says it ran",
+                         activation->act));
+    return j;
+  }
+  std::string unsound =
+      codes ? inputs->UnsoundCodes(*activation, *tap) : inputs->UnsoundScales(*activation, *tap);
+  if (!unsound.empty()) {
+    Fail(&j, std::move(unsound));
+    return j;
+  }
+  j.composite = !activation->error.data.empty();
+  const ActivationCase given{&activation->x, j.composite ? &activation->error : nullptr,
+                             *activation->quantiser};
+  Status status = Ok();
+  if (!codes) {
+    status = JudgeScales(given, inputs->Converted(*tap), &j);
+  } else if (shown.scales == nullptr ||
+             !inputs->UnsoundScales(*activation, *shown.scales).empty()) {
+    j.reason = "the scales of these codes are not shown";
+  } else {
+    status = JudgeCodes(given, inputs->Converted(*tap), inputs->Converted(*shown.scales), &j);
+  }
+  if (!status.ok()) j.reason = status.error().message;
+  return j;
 }
 
 }  // namespace assay::judge

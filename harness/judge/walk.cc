@@ -30,14 +30,6 @@ bool SameBits(const TapValue* a, const TapValue* b) {
   return a == b || (a != nullptr && b != nullptr && SameBits(*a, *b));
 }
 
-void Fail(OpJudgement* j, std::string reason) {
-  j->judged = true;
-  j->pass = false;
-  j->mode = "bounded";
-  j->max_ratio = std::numeric_limits<double>::infinity();
-  j->reason = std::move(reason);
-}
-
 OpJudgement NotJudged(const Node& node, int rank, int step, std::string reason) {
   OpJudgement j;
   j.node = &node;
@@ -61,7 +53,6 @@ class Walk {
   Result<OpJudgement> Judge(const Node& node, int rank, int step, const TapValue& tap);
   // The codes and scales of a linear op's 8-bit activations, before the op itself.
   void Activations(const Node& node, int rank, int step, std::vector<OpJudgement>* done);
-  OpJudgement OneActivation(const Node& node, std::string_view suffix, int rank, int step);
   std::shared_ptr<const Node> Made(const Node& node, std::string_view suffix);
   Result<OpJudgement> JudgeGathered(const Node& node, int step, const TapValue& tap);
   Status JudgeValues(const Node& node, int rank, const Gathered& gathered,
@@ -173,60 +164,20 @@ std::shared_ptr<const Node> Walk::Made(const Node& node, std::string_view suffix
 void Walk::Activations(const Node& node, int rank, int step, std::vector<OpJudgement>* done) {
   if (node.op != Op::kLinear) return;
   const ShownActivation shown = inputs_.ActivationShown(node, rank, step);
-  if (shown.scales != nullptr) done->push_back(OneActivation(node, ".x_scale", rank, step));
-  if (shown.codes != nullptr) done->push_back(OneActivation(node, ".x_q", rank, step));
-}
-
-OpJudgement Walk::OneActivation(const Node& node, std::string_view suffix, int rank, int step) {
-  const std::shared_ptr<const Node> made = Made(node, suffix);
-  OpJudgement j = NotJudged(*made, rank, step, "");
-  j.made = made;
-  j.shown = true;
-  const ShownActivation shown = inputs_.ActivationShown(node, rank, step);
-  const bool codes = suffix == ".x_q";
-  const TapValue* tap = codes ? shown.codes : shown.scales;
-  if (tap == nullptr) {
-    j.shown = false;
-    j.reason = "the engine does not show this tap";
-    return j;
+  if (shown.scales != nullptr) {
+    done->push_back(JudgeActivation(&inputs_, Made(node, ".x_scale"), node, rank, step));
   }
-  auto activation = inputs_.ActivationOf(node, rank, step);
-  if (!activation.ok()) {
-    j.reason = activation.error().message;
-    return j;
+  if (shown.codes != nullptr) {
+    done->push_back(JudgeActivation(&inputs_, Made(node, ".x_q"), node, rank, step));
   }
-  if (!activation->quantiser) {
-    Fail(&j, fmt::format("shown, but activations are {} by what the engine says it ran",
-                         activation->act));
-    return j;
-  }
-  std::string unsound =
-      codes ? inputs_.UnsoundCodes(*activation, *tap) : inputs_.UnsoundScales(*activation, *tap);
-  if (!unsound.empty()) {
-    Fail(&j, std::move(unsound));
-    return j;
-  }
-  j.composite = !activation->error.data.empty();
-  const ActivationCase given{&activation->x, j.composite ? &activation->error : nullptr,
-                             *activation->quantiser};
-  Status status = Ok();
-  if (!codes) {
-    status = JudgeScales(given, inputs_.Converted(*tap), &j);
-  } else if (shown.scales == nullptr ||
-             !inputs_.UnsoundScales(*activation, *shown.scales).empty()) {
-    j.reason = "the scales of these codes are not shown";
-  } else {
-    status = JudgeCodes(given, inputs_.Converted(*tap), inputs_.Converted(*shown.scales), &j);
-  }
-  if (!status.ok()) j.reason = status.error().message;
-  return j;
 }
 
 Result<OpJudgement> Walk::One(const Node& node, int rank, int step) {
   if (const std::string_view linear = LinearOf(node.tap); !linear.empty()) {
     const Node* of = request_.oracle->FindNode(linear);
     if (of == nullptr) return Error{fmt::format("no op of the graph gives {}", linear)};
-    return OneActivation(*of, std::string_view(node.tap).substr(linear.size()), rank, step);
+    return JudgeActivation(&inputs_, Made(*of, std::string_view(node.tap).substr(linear.size())),
+                           *of, rank, step);
   }
   const TapValue* tap = inputs_.Shown(node.tap, rank, step);
   const bool unrouted = node.expert >= 0 && inputs_.RoutedRows(node, rank, step) == int64_t{0};

@@ -26,7 +26,7 @@ Status SetActivationColumn(const judge::JudgeRequest& request, const judge::OpJu
   if (here <= 0 || k % here != 0) return Ok();
   const int64_t each = k / here;  // 1 for codes
   const int64_t first = (*columns)[static_cast<size_t>(d->local_index[1] * each)];
-  d->index[1] = here == 1 && each > 1 ? d->local_index[1] : first / each;
+  d->index[1] = first / each;
   return Ok();
 }
 

@@ -497,7 +497,7 @@ TEST(Locate, AnOpsFindingHasItsStepAndAShardsHasNone) {
   EXPECT_FALSE(found[0].step.has_value());
 }
 
-TEST(Locate, AnExactDatasLastPlaceIsARounding) {
+TEST(Locate, AnExactDatasLastPlaceIsATruncation) {
   assay::testing::Sizes sizes;
   sizes.exact = true;
   const TestModel model(5, sizes);
@@ -518,8 +518,7 @@ TEST(Locate, AnExactDatasLastPlaceIsARounding) {
   request.judgements = &*judged;
   auto found = Locate(request);
   ASSERT_EQ(found->size(), 1u);
-  EXPECT_EQ((*found)[0].signature.id, "rounding");
-  EXPECT_NE((*found)[0].signature.text.find("cut off"), std::string::npos);
+  EXPECT_EQ((*found)[0].signature.id, "truncated-rounding");
 }
 
 TEST(Locate, NothingToLocateInIsAnError) { EXPECT_FALSE(Locate({}).ok()); }

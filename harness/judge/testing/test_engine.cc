@@ -280,8 +280,10 @@ class Pass {
         Tensor y = *g;
         const Tensor& u = *Value(node.inputs[1], rank, step);
         for (size_t i = 0; i < y.data.size(); ++i) {
-          const float x = static_cast<float>(y.data[i]);
-          y.data[i] = x / (1 + std::exp(-x)) * static_cast<float>(u.data[i]);
+          const auto limit = static_cast<float>(engine_.limit);
+          const float x = std::min(static_cast<float>(y.data[i]), limit);
+          const float up = std::min(std::max(static_cast<float>(u.data[i]), -limit), limit);
+          y.data[i] = x / (1 + std::exp(-x)) * up;
         }
         return y;
       }
@@ -316,7 +318,7 @@ Contract TestContract() {
 }
 
 Engine::Engine(const TestModel& model_, int tp_, uint64_t order_)
-    : model(&model_), tp(tp_), order(order_) {
+    : model(&model_), tp(tp_), order(order_), limit(model_.sizes().limit) {
   for (const std::string& component : model_.Components(-1)) {
     for (int rank = 0; rank < tp; ++rank) {
       auto slice = model_.ExpectedSlice(component, {{tp, tp}, rank});

@@ -91,8 +91,10 @@ Evaluation Norm(const Node& node, std::span<const Input> in, const TensorSource&
   return e;
 }
 
-Evaluation Activation(std::span<const Input> in) {
-  const Tensor &g = *in[0].value, &u = *in[1].value;
+Evaluation Activation(std::span<const Input> in, double limit) {
+  Tensor g = *in[0].value, u = *in[1].value;
+  for (double& v : g.data) v = v > limit ? limit : v;
+  for (double& v : u.data) v = v > limit ? limit : v < -limit ? -limit : v;
   Evaluation e;
   e.value.shape = g.shape;
   for (size_t i = 0; i < g.data.size(); ++i) {
@@ -310,7 +312,7 @@ Result<Evaluation> TestModel::Evaluate(const Node& node, std::span<const Input> 
       return Linear(node, quantised, *weights);
     }
     case Op::kActivation:
-      return Activation(inputs);
+      return Activation(inputs, sizes_.limit);
     case Op::kRouterScores: {
       Evaluation e;
       e.value = *inputs[0].value;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <limits>
 #include <map>
 #include <random>
 #include <string>
@@ -15,7 +16,8 @@ namespace assay::testing {
 
 struct Sizes {
   int64_t hidden = 32, inter = 64, experts = 4, top_k = 2, vocab = 21, group = 8;
-  bool exact = false;  // integer weights and scales of one
+  bool exact = false;                                      // integer weights and scales of one
+  double limit = std::numeric_limits<double>::infinity();  // clamp of the activation's inputs
 };
 
 // Graph: embed, L1.post_norm, L1.router.*, L1.moe.*, L1.residual_mlp, logits; beside it L1.attn's
@@ -75,6 +77,7 @@ struct Engine {
   std::map<ShardKey, ExportedShard> shards;
   // Called with each tap before it is rounded and stored: to be wrong on purpose.
   std::function<void(const reference::Node&, int rank, reference::Tensor*)> hook;
+  double limit;  // the model's, or what is made of it
   // Activations of `down`: "a16", or a quantiser's id; its codes and scales are shown, and what ran
   // is recorded. `codes` may change them before the product.
   std::string act = "a16";
