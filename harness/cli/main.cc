@@ -31,7 +31,7 @@ constexpr std::array<Verb, 21> kVerbs = {{
     {"golden", "verify the oracle against recorded logits and taps, fetch a model", Golden},
     {"mutate", "the fault library: what the harness finds of what it should", Mutate},
     {"report", "render a run's results again, merge its shards", Report},
-    {"bench", "kernels at speed", nullptr},
+    {"bench", "kernels at speed", Bench},
     {"emulator", "install or examine an emulator", nullptr},
     {"audit", "a checkpoint: legality, integrity, coverage", nullptr},
     {"compare", "two traces or dumps", nullptr},
