@@ -1,0 +1,100 @@
+#include "kernels/bench/rows.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <set>
+#include <string>
+
+#include "kernels/bench/peaks.h"
+
+namespace assay::kernels::bench {
+namespace {
+
+// Sizes so small that a row takes no time; its figures are not looked at, only what they are of.
+BenchOptions Small() {
+  BenchOptions options;
+  options.shapes = {{40, 64}};
+  options.m = {1, 3};
+  options.threads = {1};
+  options.seconds = 1e-4;
+  return options;
+}
+
+TEST(RunBench, MeasuresEveryRowThatTheHostCanRun) {
+  BenchOptions options = Small();
+  options.m = {1};
+  int calls = 0;
+  options.progress = [&](const std::string&, int index, int) { EXPECT_EQ(index, calls++); };
+  const BenchReport report = RunBench(options);
+  EXPECT_EQ(report.rows.size() + report.skipped.size(), LinearKernels().size());
+  EXPECT_EQ(calls, static_cast<int>(report.rows.size()));
+  const Peaks& peaks = report.peaks.at(1);
+  EXPECT_GT(peaks.read_gb_s, 0);
+  EXPECT_GT(peaks.fma_gflops, 0);
+  EXPECT_GT(peaks.int8_gflops, 0);
+  std::set<std::string> seen;
+  for (const BenchRow& row : report.rows) {
+    EXPECT_TRUE(seen.insert(row.kernel + row.how).second) << row.kernel;
+    EXPECT_EQ(row.op, "linear");
+    EXPECT_GT(row.gb_s, 0) << row.kernel;
+    EXPECT_DOUBLE_EQ(row.fraction_of_bandwidth, row.gb_s / peaks.read_gb_s);
+    const double peak = row.act == "a16" ? peaks.fma_gflops : peaks.int8_gflops;
+    EXPECT_DOUBLE_EQ(row.fraction_of_peak, row.gflops / peak) << row.kernel;
+  }
+}
+
+TEST(RunBench, CountsTheLayoutsBytesAndTwoOperationsAProduct) {
+  BenchOptions options = Small();
+  options.kernels = {"linear_bf16_row_scalar", "linear_q8_0_row_scalar"};
+  options.m = {3};
+  const BenchReport report = RunBench(options);
+  ASSERT_EQ(report.rows.size(), 2u);
+  // The same seconds stand under both figures: bytes of a copy and operations of a call.
+  const double bf16 = 40 * 64 * 2, q8_0 = 40 * 64 / 32 * 34, operations = 2.0 * 3 * 40 * 64;
+  EXPECT_NEAR(report.rows[0].gb_s / report.rows[0].gflops, bf16 / operations, 1e-12);
+  EXPECT_NEAR(report.rows[1].gb_s / report.rows[1].gflops, q8_0 / operations, 1e-12);
+}
+
+TEST(RunBench, SelectsByAllKeysAndMeasuresNothingForNothing) {
+  BenchOptions options = Small();
+  options.tiers = {"scalar"};
+  options.methods = {"gguf"};
+  options.acts = {"a16", "a8row"};
+  const BenchReport report = RunBench(options);
+  EXPECT_EQ(report.rows.size(), 8u);  // two methods, two acts, two m
+  for (const BenchRow& row : report.rows) {
+    EXPECT_EQ(row.tier, "scalar");
+    EXPECT_TRUE(row.method.starts_with("gguf"));
+    EXPECT_NE(row.act, "a8g32");
+  }
+  options.kernels = {"no_such_kernel"};
+  const BenchReport nothing = RunBench(options);
+  EXPECT_TRUE(nothing.rows.empty());
+  EXPECT_TRUE(nothing.peaks.empty());
+  EXPECT_FALSE(nothing.tiers.empty());
+}
+
+TEST(RunBench, SaysWhichRowsTheHostLacks) {
+  ASSERT_EQ(setenv("ASSAY_FAKE_TIERS", "scalar", 1), 0);
+  BenchOptions options = Small();
+  options.tiers = {"avx2"};
+  const BenchReport report = RunBench(options);
+  unsetenv("ASSAY_FAKE_TIERS");
+  EXPECT_TRUE(report.rows.empty());
+  ASSERT_FALSE(report.skipped.empty());
+  EXPECT_NE(report.skipped[0].find("this host has no avx2"), std::string::npos);
+}
+
+TEST(Peaks, LoopsCountWhatTheyDo) {
+  for (const Tier tier : {Tier::kScalar, Tier::kAvx2, Tier::kAvx512}) {
+    if (!HostHas(tier)) continue;
+    float sink[16] = {};
+    EXPECT_GT(FmaLoop(tier)(sink), 0) << NameOf(tier);
+    EXPECT_NE(sink[0], 0) << NameOf(tier);
+    EXPECT_GT(Int8Loop(tier)(sink), 0) << NameOf(tier);
+  }
+}
+
+}  // namespace
+}  // namespace assay::kernels::bench
