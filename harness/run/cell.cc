@@ -11,6 +11,7 @@
 
 #include "harness/run/layouts_bridge.h"
 #include "harness/run/outcome.h"
+#include "harness/run/weights.h"
 #include "harness/shard/executor.h"
 
 namespace assay::run {
@@ -64,12 +65,12 @@ Result<shard::PlanResult> PlanOf(const CellSpec& spec, bool headers_only) {
   }
   shard::Selection selection = spec.selection;
   selection.headers_only = headers_only;
-  return shard::PlanModel(spec.model->checkpoint->config(), *spec.weights, spec.degrees, selection);
+  return shard::PlanModel(spec.config, *spec.weights, spec.degrees, selection);
 }
 
 Result<std::vector<shard::Component>> ComponentsOf(const CellSpec& spec) {
   if (spec.mode == Mode::kCollective) return std::vector<shard::Component>{};
-  return shard::ListComponents(spec.model->checkpoint->config(), *spec.weights, spec.selection);
+  return shard::ListComponents(spec.config, *spec.weights, spec.selection);
 }
 
 bool HasNumber(const std::string& text, int64_t number) {
@@ -120,18 +121,24 @@ CellRun ReadRefused(const shard::Refusal& refusal, const abi::Outcome& outcome, 
 }
 
 // Whether the engine says that it has what the cell runs; the reason if it says that it has not.
-std::string Lacks(const CellSpec& spec) {
+std::string Lacks(const CellSpec& spec, const CellLimits& limits) {
   const std::string needed = spec.mode == Mode::kScope ? spec.scope
                              : spec.mode == Mode::kOps ? "op"
                                                        : "";
+  if (limits.emulate == "always" && !Emulates(spec)) {
+    return fmt::format("emulation was demanded, and the engine does not emulate tier {}",
+                       spec.problem.Get("tier"));
+  }
   if (needed.empty() || abi::MayHave(spec.facts.scopes, needed)) return "";
   return fmt::format("the engine does not offer scope {}; it has {}", needed,
                      fmt::join(*spec.facts.scopes, ", "));
 }
 
 // An illegal degree: the engine is asked all the same, and has to refuse.
-CellRun RunIllegal(const CellSpec& spec, const shard::Refusal& refusal, const CellLimits& limits,
+CellRun RunIllegal(CellSpec* filled, const shard::Refusal& refusal, const CellLimits& limits,
                    CellRun run) {
+  if (auto status = FillWeights(filled); !status) return Ended(std::move(run), status.error());
+  const CellSpec& spec = *filled;
   auto components = ComponentsOf(spec);
   if (!components) return Ended(std::move(run), components.error());
   auto script = MakeScript(spec, nullptr, *components, limits);
@@ -170,7 +177,7 @@ CellRun RunIllegal(const CellSpec& spec, const shard::Refusal& refusal, const Ce
 constexpr int64_t kHeldAtOnce = 3;
 
 // Says beforehand what cannot be held, instead of driving the machine out of memory.
-Status CheckMemory(const shard::ModelPlan& plan, const CellLimits& limits) {
+Status CheckMemory(const shard::ModelPlan& plan, const CellLimits& limits, bool reloads) {
   int64_t bytes = 0;
   for (const shard::ComponentPlan& component : plan.components) {
     for (int rank = 0; rank < plan.degrees.tp; ++rank) {
@@ -178,6 +185,7 @@ Status CheckMemory(const shard::ModelPlan& plan, const CellLimits& limits) {
       bytes += shape.rows * shape.columns * SizeOf(component.component.dtype).count();
     }
   }
+  if (reloads) bytes *= 2;
   if (limits.memory_bytes <= 0 || bytes <= limits.memory_bytes / kHeldAtOnce) return Ok();
   const auto gib = [](int64_t count) { return static_cast<double>(count) / (1 << 30); };
   return Error{
@@ -191,11 +199,18 @@ CellRun RunLegal(CellSpec* spec, const CellLimits& limits, CellRun run) {
   if (auto status = FillCell(spec); !status) return Ended(std::move(run), status.error());
   auto planned = PlanOf(*spec, false);
   if (!planned) return Ended(std::move(run), planned.error());
-  if (auto status = CheckMemory(*planned->plan, limits); !status) {
+  if (auto status = CheckMemory(*planned->plan, limits, spec->problem.Get("reload") == "1");
+      !status) {
     return Ended(std::move(run), status.error());
   }
   auto components = ComponentsOf(*spec);
   if (!components) return Ended(std::move(run), components.error());
+  if (spec->problem.Get("reload") == "1") {
+    std::vector<std::string> loaded;
+    for (const shard::Component& component : *components) loaded.push_back(component.source);
+    if (auto status = MakeDecoys(spec, loaded); !status)
+      return Ended(std::move(run), status.error());
+  }
   auto script = MakeScript(*spec, &*planned->plan, *components, limits);
   if (!script) return Ended(std::move(run), script.error());
   const abi::Outcome outcome = abi::RunInChild(*script);
@@ -207,7 +222,7 @@ CellRun RunLegal(CellSpec* spec, const CellLimits& limits, CellRun run) {
     ReadEnding(*spec, outcome, *components, &result);
     return run;
   }
-  JudgeOutcome(*spec, outcome, script->exports, &result);
+  JudgeOutcome(*spec, outcome, script->exports, limits.emulate, &result);
   return run;
 }
 
@@ -216,6 +231,7 @@ std::string ReproOf(const Problem& problem, ModelStore* models) {
   Problem shorter = problem;
   shorter.keys.erase("method");
   shorter.keys.erase("kernel");
+  shorter.keys.erase("act");
   auto again = ResolveProblem(shorter, models);
   const bool same = again && PrintCanonical(*again) == PrintCanonical(problem);
   return fmt::format("./assay run '{}'", PrintMinimal(same ? shorter : problem));
@@ -237,10 +253,10 @@ CellRun ExecuteCell(const Problem& problem, ModelStore* models, const CellLimits
     auto planned = PlanOf(**spec, true);
     if (!planned) {
       run = Ended(std::move(run), planned.error());
-    } else if (const std::string lacks = Lacks(**spec); !lacks.empty()) {
+    } else if (const std::string lacks = Lacks(**spec, limits); !lacks.empty()) {
       run = Ended(std::move(run), Error{lacks, ErrorKind::kUnsupported});
     } else if (planned->refusal) {
-      run = RunIllegal(**spec, *planned->refusal, limits, std::move(run));
+      run = RunIllegal(spec->get(), *planned->refusal, limits, std::move(run));
     } else {
       run = RunLegal(spec->get(), limits, std::move(run));
     }

@@ -79,8 +79,10 @@ Result<abi::EngineFacts> Describe(const EngineRef& engine) {
 
 std::vector<std::string> NativeTiers() {
   std::vector<std::string> tiers;
-  for (const kernels::Tier tier : {kernels::Tier::kAvx2, kernels::Tier::kScalar}) {
-    if (kernels::HostHas(tier)) tiers.emplace_back(kernels::NameOf(tier));
+  for (const kernels::Tier tier :
+       {kernels::Tier::kAvx512, kernels::Tier::kAvx2, kernels::Tier::kScalar}) {
+    const bool built = kernels::Elementwise(tier) != nullptr;
+    if (built && kernels::HostHas(tier)) tiers.emplace_back(kernels::NameOf(tier));
   }
   return tiers;
 }

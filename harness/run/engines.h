@@ -22,7 +22,7 @@ Result<EngineRef> FindEngine(const std::string& engine, const std::string& fault
 // What an engine says of itself. A library is asked in a child process, once a path.
 Result<abi::EngineFacts> Describe(const EngineRef& engine);
 
-// Tiers that the linked engines have and this host can run, best first.
+// Tiers that the linked engines have and this host can run as hardware, best first.
 std::vector<std::string> NativeTiers();
 
 }  // namespace assay::run

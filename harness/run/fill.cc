@@ -221,6 +221,27 @@ TapValue FillActivation(Fill fill, int64_t seed, const std::string& name, int64_
   return value;
 }
 
+TapValue FillCodes(int64_t seed, const std::string& name, int64_t rows, int64_t columns) {
+  constexpr int64_t kGroup = 32, kLargest = 127;
+  const uint64_t hash = HashName(name), places = Mix(hash ^ 0x706c61636573u);
+  TapValue value{DType::kBF16, {rows, columns}, {}};
+  value.bytes.reserve(static_cast<size_t>(rows * columns) * sizeof(uint16_t));
+  const int64_t groups = (columns + kGroup - 1) / kGroup;
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t column = 0; column < columns; ++column) {
+      const int64_t group = column / kGroup;
+      const uint64_t place = Draw(seed, places, row * groups + group);
+      const int64_t width = std::min(kGroup, columns - group * kGroup);
+      int64_t code = DrawInteger(seed, hash, row * columns + column, kLargest);
+      if (column % kGroup == static_cast<int64_t>((place >> 1) % static_cast<uint64_t>(width))) {
+        code = place & 1 ? -kLargest : kLargest;
+      }
+      Append(&value.bytes, ToBf16(static_cast<double>(code)));
+    }
+  }
+  return value;
+}
+
 TapValue FillPartial(Fill fill, int64_t seed, const std::string& name, int64_t rows,
                      int64_t columns) {
   const uint64_t hash = HashName(name);

@@ -33,6 +33,10 @@ double DrawNormal(int64_t seed, uint64_t name_hash, int64_t index);
 TapValue FillActivation(Fill fill, int64_t seed, const std::string& name, int64_t rows,
                         int64_t columns);
 
+// Activations [rows, columns] that 8-bit codes hold exactly, in bf16: integers within ±127, and in
+// each 32 of a row one of ±127, so that every group's scale is 1 (numerics.md §1.1).
+TapValue FillCodes(int64_t seed, const std::string& name, int64_t rows, int64_t columns);
+
 // Partial sums [rows, columns] in fp32 for a collective.
 TapValue FillPartial(Fill fill, int64_t seed, const std::string& name, int64_t rows,
                      int64_t columns);

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "harness/judge/judge.h"
-#include "harness/run/spec.h"
+#include "harness/run/weights.h"
 
 namespace assay::run {
 namespace {
@@ -89,14 +89,12 @@ class InputMaker {
   }
 
   Status Collectives() {
+    const bool gather = spec_->problem.Get("collective") == "gather";
     for (const Node* node : spec_->nodes) {
       auto columns = WholeColumns(*spec_, node->tap);
       if (!columns) return columns.error();
-      const std::string& tap = node->inputs.at(0);
-      for (int rank = 0; rank < spec_->degrees.tp; ++rank) {
-        spec_->given[{0, tap, rank}] = FillPartial(
-            spec_->fill, spec_->seed, fmt::format("{}@r{}", tap, rank), Rows(0), *columns);
-      }
+      auto made = gather ? Columns(*node, *columns) : Partials(*node, *columns);
+      if (!made) return made.error();
     }
     return Ok();
   }
@@ -140,6 +138,27 @@ class InputMaker {
   }
 
  private:
+  // Each rank's partial sum of the whole.
+  Status Partials(const Node& node, int64_t columns) {
+    const std::string& tap = node.inputs.at(0);
+    for (int rank = 0; rank < spec_->degrees.tp; ++rank) {
+      spec_->given[{0, tap, rank}] =
+          FillPartial(spec_->fill, spec_->seed, fmt::format("{}@r{}", tap, rank), Rows(0), columns);
+    }
+    return Ok();
+  }
+
+  // Each rank's columns of one whole, padding 0.
+  Status Columns(const Node& node, int64_t columns) {
+    const TapValue whole = FillPartial(spec_->fill, spec_->seed, node.tap, Rows(0), columns);
+    for (int rank = 0; rank < spec_->degrees.tp; ++rank) {
+      auto part = spec_->oracle->TapColumns(node, spec_->where(rank));
+      if (!part) return part.error();
+      spec_->given[{0, node.tap, rank}] = TakeColumns(whole, *part);
+    }
+    return Ok();
+  }
+
   int64_t Rows(int step) const {
     return static_cast<int64_t>(spec_->steps[static_cast<size_t>(step)].tokens.size());
   }
@@ -207,9 +226,11 @@ class InputMaker {
 
   Result<TapValue> Whole(const std::string& tap, int step, int64_t columns) {
     if (spec_->fill != Fill::kReal) {
-      return FillActivation(spec_->fill, spec_->seed,
-                            step == 0 ? tap : fmt::format("{}#{}", tap, step), RowsOf(tap, step),
-                            columns);
+      const std::string name = step == 0 ? tap : fmt::format("{}#{}", tap, step);
+      if (spec_->fill == Fill::kExact && spec_->eight_bit()) {
+        return FillCodes(spec_->seed, name, RowsOf(tap, step), columns);
+      }
+      return FillActivation(spec_->fill, spec_->seed, name, RowsOf(tap, step), columns);
     }
     if (real_.empty()) {
       auto traced = ChainOf(RealTaps());
@@ -229,7 +250,7 @@ class InputMaker {
       const Node* input = spec_->oracle->FindNode(tap);
       if (input == nullptr) return Error{fmt::format("{}: unknown input {}", node.tap, tap)};
       if (input->op == Op::kRouterIds) {
-        const auto& config = spec_->model->checkpoint->config();
+        const auto& config = spec_->config;
         if (spec_->fill == Fill::kReal) {
           if (auto status = RealIds(tap); !status) return status;
         } else {
@@ -276,100 +297,6 @@ class InputMaker {
   reference::Trace real_;
 };
 
-// A model whose experts of one layer are larger than this is loaded with the routed ones only.
-constexpr int64_t kLoadAllExpertsBelow = int64_t{256} << 20;
-// Of a layer as a whole, roundings before the router may put the next in line into its choice.
-constexpr int64_t kNextInLine = 2;
-
-bool PicksExperts(const CellSpec& spec) {
-  if (spec.layer < 0 || !spec.selection.experts.empty()) return false;
-  if (spec.mode != Mode::kScope || (spec.scope != "moe" && spec.scope != "layer")) return false;
-  int64_t bytes = 0;
-  const std::string prefix = fmt::format("L{}.moe.e", spec.layer);
-  for (const shard::Component& component : spec.model->components) {
-    if (!component.name.starts_with(prefix)) continue;
-    bytes += component.rows * component.columns * component.packing.bytes.count();
-  }
-  return bytes >= kLoadAllExpertsBelow;
-}
-
-// The checkpoint's names of what the cell loads.
-Result<std::vector<std::string>> SourcesOf(const CellSpec& spec, shard::Selection selection) {
-  selection.headers_only = true;
-  const Checkpoint& checkpoint = *spec.model->checkpoint;
-  auto components = shard::ListComponents(checkpoint.config(), checkpoint, selection);
-  if (!components) return components.error();
-  std::vector<std::string> names;
-  for (const shard::Component& component : *components) names.push_back(component.source);
-  return names;
-}
-
-Status MakeWeights(CellSpec* spec) {
-  if (!GeneratesWeights(spec->fill)) return Ok();
-  shard::Selection selection = spec->selection;
-  if (PicksExperts(*spec)) selection.routed_experts = false;  // until they are picked
-  auto names = SourcesOf(*spec, selection);
-  if (!names) return names.error();
-  spec->generated = SyntheticWeights(*spec->model->checkpoint, *names, spec->fill, spec->seed);
-  auto oracle = reference::Oracle::Create(spec->model->checkpoint->config(), *spec->generated);
-  if (!oracle) return oracle.error();
-  spec->generated_oracle = std::move(*oracle);
-  spec->weights = spec->generated.get();
-  spec->oracle = spec->generated_oracle.get();
-  for (const Node*& node : spec->nodes) node = spec->oracle->FindNode(node->tap);
-  return Ok();
-}
-
-// Adds each token's experts with the largest `scores` + `bias` to `used`.
-void TakeLargest(const Tensor& scores, const Tensor& bias, int64_t count, std::set<int64_t>* used) {
-  const int64_t experts = scores.columns();
-  for (int64_t row = 0; row < scores.rows(); ++row) {
-    std::vector<std::pair<double, int64_t>> order;
-    for (int64_t e = 0; e < experts; ++e) {
-      const double extra = bias.data.empty() ? 0 : bias.data[static_cast<size_t>(e)];
-      order.push_back({-scores.data[static_cast<size_t>(row * experts + e)] - extra, e});
-    }
-    std::sort(order.begin(), order.end());
-    for (int64_t i = 0; i < std::min(count, experts); ++i) {
-      used->insert(order[static_cast<size_t>(i)].second);
-    }
-  }
-}
-
-// Which experts a large layer's tokens are routed to; their weights are made if they are generated.
-Status PickExperts(CellSpec* spec) {
-  if (!PicksExperts(*spec)) return Ok();
-  const std::string router = fmt::format("L{}.router.", spec->layer);
-  reference::RunRequest request;
-  request.steps = spec->steps;
-  request.last_layer = spec->layer;
-  request.wanted = {router + "ids", router + "scores"};
-  for (const auto& [key, value] : spec->given) {
-    if (key.step == 0) request.given[key.tap] = judge::ToTensor(value);
-  }
-  auto traced = spec->oracle->Run(request, Contract::Exact());
-  if (!traced) return traced.error();
-  Tensor bias;
-  if (auto slice = spec->oracle->ExpectedSlice(router + "scores.bias", {})) {
-    const auto rows = static_cast<int64_t>(slice->rows.size());
-    bias = judge::ToTensor({slice->dtype, {rows}, slice->bytes});
-  }
-  std::set<int64_t> used;
-  for (const auto& step : *traced) {
-    for (const double id : step.at(router + "ids").data) used.insert(static_cast<int64_t>(id));
-    if (spec->scope != "layer" || step.count(router + "scores") == 0) continue;
-    const int64_t chosen = spec->model->checkpoint->config().top_k;
-    TakeLargest(step.at(router + "scores"), bias, chosen + kNextInLine, &used);
-  }
-  spec->selection.experts.assign(used.begin(), used.end());
-  if (spec->generated == nullptr) return Ok();
-  auto names = SourcesOf(*spec, spec->selection);
-  if (!names) return names.error();
-  std::erase_if(*names, [](const std::string& n) { return n.find(".experts.") == n.npos; });
-  spec->generated->Generate(*names);
-  return Ok();
-}
-
 }  // namespace
 
 int64_t TokensOf(const TapValue& ids, int64_t expert) {
@@ -386,7 +313,7 @@ Result<int64_t> WholeColumns(const CellSpec& spec, const std::string& tap) {
 }
 
 Status FillCell(CellSpec* spec) {
-  if (auto status = MakeWeights(spec); !status) return status;
+  if (auto status = FillWeights(spec); !status) return status;
   InputMaker maker(spec);
   Status made = Ok();
   if (spec->mode == Mode::kOps) made = maker.Ops();

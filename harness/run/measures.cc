@@ -10,22 +10,7 @@ namespace {
 
 using judge::OpJudgement;
 using reference::Node;
-
-// The layer's residual input, all steps' rows one after the other.
-reference::Tensor ResidualInput(const CellSpec& spec) {
-  reference::Tensor input;
-  for (const auto& [key, value] : spec.given) {
-    if (key.tap.ends_with("router.ids") || key.tap.ends_with("router.weights")) continue;
-    const reference::Tensor part = judge::ToTensor(value);
-    if (input.shape.empty()) {
-      input = part;
-    } else {
-      input.shape[0] += part.shape[0];
-      input.data.insert(input.data.end(), part.data.begin(), part.data.end());
-    }
-  }
-  return input;
-}
+using reference::Op;
 
 // What other harnesses gate on: shown beside ours, never decisive.
 void AddUsualGates(const reference::Tensor& oracle, const reference::Tensor& kernel,
@@ -50,36 +35,28 @@ void AddUsualGates(const reference::Tensor& oracle, const reference::Tensor& ker
 
 }  // namespace
 
-reference::Trace ChainOf(const CellSpec& spec) {
-  const bool layer = spec.scope == "layer", model = spec.scope == "model";
-  if (spec.mode != Mode::kScope || (!layer && !model && spec.steps.size() > 1)) return {};
-  reference::RunRequest request;
-  request.steps = spec.steps;
-  request.mla_absorbed = spec.facts.contract->mla_absorbed;
-  reference::Tensor input;
-  if (layer) {
-    input = ResidualInput(spec);
-    request.input = &input;
-    request.first_layer = spec.layer;
-  }
-  if (spec.layer >= 0) request.last_layer = spec.layer;
-  for (const auto& [key, value] : spec.given) {
-    const bool routing = key.tap.ends_with("router.ids") || key.tap.ends_with("router.weights");
-    if (key.step == 0 && (routing ? spec.steps.size() == 1 : !layer)) {
-      request.given[key.tap] = judge::ToTensor(value);
+std::vector<judge::Accumulated> AccumulatedErrors(const CellSpec& spec, const abi::Outcome& outcome,
+                                                  const Chain& chain) {
+  std::vector<judge::Accumulated> errors;
+  for (size_t step = 0; step < chain.trace.size(); ++step) {
+    for (const Node* node : spec.nodes) {
+      // Choices have no distance; masked scores are infinite.
+      if (node->op == Op::kRouterIds || node->op == Op::kScores) continue;
+      if (spec.given.count({static_cast<int>(step), node->tap, -1}) > 0) continue;
+      const auto found = chain.trace[step].find(node->tap);
+      if (found == chain.trace[step].end()) continue;
+      auto joined = judge::JoinRanks(*spec.oracle, *node, outcome.trace, spec.parallel(),
+                                     static_cast<int>(step));
+      if (!joined || joined->data.size() != found->second.data.size()) continue;
+      const auto rel_l2 = judge::CompareWhole(found->second, *joined).rel_l2;
+      if (rel_l2) errors.push_back({node->tap, static_cast<int>(step), *rel_l2});
     }
   }
-  for (const Node* node : spec.nodes) {
-    // Experts' own taps have no fixed rows: routing may differ.
-    if (node->expert < 0) request.wanted.push_back(node->tap);
-  }
-  auto traced = spec.oracle->Run(request, *spec.facts.contract);
-  return traced ? std::move(*traced) : reference::Trace{};
+  return errors;
 }
 
-void AddOpRows(const CellSpec& spec, const abi::Outcome& outcome,
-               const std::vector<OpJudgement>& judgements, const reference::Trace& chain,
-               CellResult* result) {
+void AddOpRows(const CellSpec& spec, const std::vector<OpJudgement>& judgements, const Chain* chain,
+               const std::vector<judge::Accumulated>& accumulated, CellResult* result) {
   std::map<std::string, OpRow> rows;
   std::vector<std::string> order;
   for (const OpJudgement& judged : judgements) {
@@ -95,24 +72,57 @@ void AddOpRows(const CellSpec& spec, const abi::Outcome& outcome,
     row.cosine = judged.cosine;
     row.rel_l2 = judged.rel_l2;
   }
+  std::map<std::pair<std::string, int>, double> errors;
+  for (const judge::Accumulated& one : accumulated) errors[{one.tap, one.step}] = one.rel_l2;
   for (const std::string& tap : order) {
     OpRow& row = rows[tap];
-    const Node* node = spec.oracle->FindNode(tap);
-    if (!chain.empty() && node != nullptr) {
-      const auto& step = chain[static_cast<size_t>(row.step)];
-      const auto found = step.find(tap);
-      auto joined = judge::JoinRanks(*spec.oracle, *node, outcome.trace, spec.parallel(), row.step);
-      if (found != step.end() && joined && joined->data.size() == found->second.data.size()) {
-        row.accumulated = judge::CompareWhole(found->second, *joined).rel_l2;
-      }
+    const std::pair<std::string, int> key{tap, row.step};
+    if (const auto found = errors.find(key); found != errors.end()) row.accumulated = found->second;
+    if (chain != nullptr) {
+      const auto floor = chain->floor.rel_l2.find(key);
+      if (floor != chain->floor.rel_l2.end()) row.floor = floor->second;
     }
     result->ops.push_back(row);
   }
 }
 
+namespace {
+
+// A reduce-scatter's chunks, one after the other.
+reference::Tensor JoinChunks(const CellSpec& spec, const abi::Outcome& outcome,
+                             const std::string& tap) {
+  reference::Tensor flat{{0}, {}};
+  for (int rank = 0; rank < spec.degrees.tp; ++rank) {
+    const auto found = outcome.trace.taps.find({0, tap, rank});
+    if (found == outcome.trace.taps.end()) continue;
+    const reference::Tensor chunk = judge::ToTensor(found->second);
+    flat.data.insert(flat.data.end(), chunk.data.begin(), chunk.data.end());
+  }
+  flat.shape[0] = static_cast<int64_t>(flat.data.size());
+  return flat;
+}
+
+void AddChainMetrics(const Chain& chain, const Node& last, int step,
+                     const reference::Tensor& joined, Metrics* metrics) {
+  const auto& taps = chain.trace[static_cast<size_t>(step)];
+  const auto found = taps.find(last.tap);
+  if (found == taps.end() || found->second.data.size() != joined.data.size()) return;
+  const Metrics whole = judge::CompareWhole(found->second, joined);
+  metrics->cosine = whole.cosine;
+  metrics->rel_l2 = whole.rel_l2;
+  metrics->max_abs = whole.max_abs;
+  AddUsualGates(found->second, joined, metrics);
+  if (last.tap == "logits") judge::AddLogitMetrics(found->second, joined, metrics);
+  metrics->floor_runs = chain.floor.runs;
+  const auto floor = chain.floor.rel_l2.find({last.tap, step});
+  if (floor != chain.floor.rel_l2.end()) metrics->noise_floor = floor->second;
+}
+
+}  // namespace
+
 reference::Tensor AddCellMetrics(const CellSpec& spec, const abi::Outcome& outcome,
-                                 const std::vector<OpJudgement>& judgements,
-                                 const reference::Trace& chain, CellResult* result) {
+                                 const std::vector<OpJudgement>& judgements, const Chain* chain,
+                                 CellResult* result) {
   Metrics& metrics = result->metrics;
   const OpJudgement* worst = nullptr;
   // Of the last op that was judged: a single op of an expert may have no rows.
@@ -145,20 +155,12 @@ reference::Tensor AddCellMetrics(const CellSpec& spec, const abi::Outcome& outco
   metrics.rel_l2 = worst->rel_l2;
   metrics.max_abs = worst->max_abs;
   const int step = static_cast<int>(spec.steps.size()) - 1;
+  if (spec.problem.Get("collective") == "reduce_scatter") {
+    return JoinChunks(spec, outcome, last->tap);
+  }
   auto joined = judge::JoinRanks(*spec.oracle, *last, outcome.trace, spec.parallel(), step);
   if (!joined) return {};
-  if (!chain.empty()) {
-    const auto found = chain[static_cast<size_t>(step)].find(last->tap);
-    if (found != chain[static_cast<size_t>(step)].end() &&
-        found->second.data.size() == joined->data.size()) {
-      const Metrics whole = judge::CompareWhole(found->second, *joined);
-      metrics.cosine = whole.cosine;
-      metrics.rel_l2 = whole.rel_l2;
-      metrics.max_abs = whole.max_abs;
-      AddUsualGates(found->second, *joined, &metrics);
-      if (last->tap == "logits") judge::AddLogitMetrics(found->second, *joined, &metrics);
-    }
-  }
+  if (chain != nullptr) AddChainMetrics(*chain, *last, step, *joined, &metrics);
   return std::move(*joined);
 }
 

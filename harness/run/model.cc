@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstdlib>
 #include <filesystem>
 
@@ -12,7 +13,23 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A bare name is a shipped model; anything with a slash, or that exists here, is a path.
+// Models that are too large to ship, by the names that problems use for them.
+struct Fetched {
+  std::string_view name, file, golden;
+};
+constexpr Fetched kFetched[] = {
+    {"smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf", "smollm2-135m-q4_1"},
+};
+
+const Fetched* FindFetched(std::string_view name) {
+  for (const Fetched& fetched : kFetched) {
+    if (fetched.name == name) return &fetched;
+  }
+  return nullptr;
+}
+
+// A bare name is a shipped or a fetched model; anything with a slash, or that exists here, is a
+// path.
 Result<std::string> Resolve(const std::string& name) {
   std::error_code ignored;
   if (name.find('/') != std::string::npos) {
@@ -23,24 +40,48 @@ Result<std::string> Resolve(const std::string& name) {
     const fs::path path = fs::path(GoldensFolder()) / folder / name;
     if (fs::exists(path, ignored)) return path.string();
   }
+  if (FindFetched(name) != nullptr) {
+    const std::string path = FetchedPath(name);
+    if (fs::exists(path, ignored)) return path;
+    return Error{
+        fmt::format("model={} is not on this machine ({}); ./assay golden fetch {} gets it", name,
+                    path, name),
+        ErrorKind::kEnvironment};
+  }
   if (fs::exists(name, ignored)) return name;
   return Error{
-      fmt::format("model={} is not on this machine; shipped are {}; a path names any other", name,
-                  fmt::join(ShippedModels(), ", ")),
+      fmt::format("model={} is not on this machine; shipped are {}; ./assay golden fetch "
+                  "gets {}; a path names any other",
+                  name, fmt::join(ShippedModels(), ", "), fmt::join(FetchedModels(), ", ")),
       ErrorKind::kEnvironment};
 }
 
-void FindMethods(Model* model) {
-  model->method = "bf16";
-  for (const shard::Component& component : model->components) {
-    const std::string parameter = ParameterOf(component.name);
-    if (component.packing.elements.count() > 1) {
-      model->method_of[parameter] = "ct-int4-g32";
-      model->method = "ct-int4-g32";
-    } else {
-      model->method_of.try_emplace(parameter, "bf16");
-    }
+// What is in the file decides: a block type, several elements in a stored value, or plain values.
+std::string MethodOf(const shard::Component& weight) {
+  if (IsBlock(weight.dtype)) {
+    std::string type(NameOf(weight.dtype));
+    std::transform(type.begin(), type.end(), type.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    return "gguf-" + type;
   }
+  if (weight.packing.elements.count() > 1) {
+    if (weight.dtype == DType::kI8) return "deepseek-v4-mxfp4";
+    const int64_t group = weight.group.count();
+    return group == 0 ? "ct-int4-channel" : fmt::format("ct-int4-g{}", group);
+  }
+  return weight.dtype == DType::kF32 ? "f32" : weight.dtype == DType::kF16 ? "f16" : "bf16";
+}
+
+bool IsMatrix(const shard::Component& component) { return component.row_elements.count() > 1; }
+
+void FindMethods(Model* model) {
+  for (const shard::Component& component : model->components) {
+    if (!component.name.ends_with(".weight") || !IsMatrix(component)) continue;
+    const std::string parameter = ParameterOf(component.name);
+    model->method_of[parameter] = MethodOf(component);
+    model->elements_of[parameter] = component.rows * component.row_elements.count();
+  }
+  model->method = MainMethod(*model, [](const std::string&) { return true; });
 }
 
 // Says which checkpoint, where the message does not say which file.
@@ -58,6 +99,8 @@ Result<std::unique_ptr<Model>> OpenModel(const std::string& name) {
   if (!checkpoint) return checkpoint.error();
   auto model = std::make_unique<Model>();
   model->name = name;
+  const Fetched* fetched = FindFetched(name);
+  model->golden = fetched != nullptr ? std::string(fetched->golden) : name;
   model->checkpoint = std::move(*checkpoint);
   auto oracle = reference::Oracle::Create(model->checkpoint->config(), *model->checkpoint);
   if (!oracle) return In(*path, oracle.error());
@@ -82,6 +125,41 @@ std::string GoldensFolder() {
   if (const char* folder = std::getenv("ASSAY_GOLDENS")) return folder;
   if (const char* root = std::getenv("ASSAY_ROOT")) return std::string(root) + "/goldens";
   return "goldens";
+}
+
+std::vector<std::string> FetchedModels() {
+  std::vector<std::string> names;
+  for (const Fetched& fetched : kFetched) names.emplace_back(fetched.name);
+  return names;
+}
+
+std::string FetchedPath(const std::string& name) {
+  const Fetched* fetched = FindFetched(name);
+  if (fetched == nullptr) return "";
+  const char* folder = std::getenv("ASSAY_MODELS");
+  const fs::path models =
+      folder != nullptr ? fs::path(folder) : fs::path(GoldensFolder()) / "fetched";
+  return (models / fetched->file).string();
+}
+
+std::string MainMethod(const Model& model,
+                       const std::function<bool(const std::string& parameter)>& takes) {
+  std::map<std::string, int64_t> bytes;
+  for (const shard::Component& component : model.components) {
+    const std::string parameter = ParameterOf(component.name);
+    const auto method = model.method_of.find(parameter);
+    if (method == model.method_of.end() || !takes(parameter)) continue;
+    bytes[method->second] += component.rows * component.columns * SizeOf(component.dtype).count();
+  }
+  std::string main = "bf16";
+  int64_t most = -1;
+  for (const auto& [method, size] : bytes) {
+    const bool plain = method == "bf16" || method == "f16" || method == "f32";
+    if ((plain ? 0 : size) <= most) continue;
+    most = plain ? 0 : size;
+    main = method;
+  }
+  return main;
 }
 
 std::vector<std::string> ShippedModels() {

@@ -1,6 +1,7 @@
 // Models by name or path, opened once and kept: checkpoint, oracle, and which tensors a cell needs.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -17,16 +18,27 @@ struct Model {
   std::unique_ptr<Checkpoint> checkpoint;
   std::unique_ptr<reference::Oracle> oracle;
   std::vector<shard::Component> components;      // all, data-flow order
-  std::map<std::string, std::string> method_of;  // linear parameter ("L1.moe.e5.down") -> method id
-  std::string method;  // of the quantised weights, "bf16" if there are none
+  std::map<std::string, std::string> method_of;  // parameter ("L1.moe.e5.down") -> method id
+  std::map<std::string, int64_t> elements_of;    // parameter -> elements of its weight
+  std::string method;  // of most bytes of the quantised weights, "bf16" if there are none
+  std::string golden;  // the folder below goldens/goldens that has its prompts
 };
+
+// The method of most bytes among the parameters that `takes` picks; a quantised one where there is
+// any ("ct-int4-g32", "gguf-q4_1" …), else "bf16" (or "f16", "f32").
+std::string MainMethod(const Model& model,
+                       const std::function<bool(const std::string& parameter)>& takes);
 
 // The folder that holds checkpoints/ and quantised/: $ASSAY_GOLDENS, else goldens/ below
 // $ASSAY_ROOT or the working directory.
 std::string GoldensFolder();
 
-// Shipped names, sorted.
+// Shipped names, sorted; models that are fetched are not among them.
 std::vector<std::string> ShippedModels();
+// Names of models that `./assay golden fetch` gets.
+std::vector<std::string> FetchedModels();
+// Where a fetched model's file lies: $ASSAY_MODELS, else fetched/ in the goldens' folder.
+std::string FetchedPath(const std::string& name);
 
 class ModelStore {
  public:

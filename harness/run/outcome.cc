@@ -10,6 +10,7 @@
 
 #include "harness/judge/judge.h"
 #include "harness/locate/locate.h"
+#include "harness/run/executed.h"
 #include "harness/run/layouts_bridge.h"
 #include "harness/run/measures.h"
 
@@ -65,49 +66,6 @@ void ReadCrash(const abi::Outcome& outcome, CellResult* result) {
   result->divergences.push_back(divergence);
 }
 
-// Columns of the executed record that several ops can differ in.
-std::string Distinct(const std::set<std::string>& values) {
-  return fmt::format("{}", fmt::join(values, ","));
-}
-
-Executed ReadExecuted(const CellSpec& spec, const abi::Outcome& outcome) {
-  Executed executed;
-  std::set<std::string> kernels, tiers, layouts, acts;
-  std::map<int, std::set<std::string>> by_rank;
-  for (const ExecutedRecord& record : outcome.trace.executed) {
-    if (!record.layout.empty()) {
-      kernels.insert(record.kernel);
-      layouts.insert(record.layout);
-      acts.insert(record.act);
-    }
-    tiers.insert(record.tier);
-    executed.threads = std::max<int64_t>(executed.threads, record.threads);
-    by_rank[record.rank].insert(record.tap + " " + record.kernel + " " + record.tier);
-  }
-  if (kernels.empty()) {
-    for (const ExecutedRecord& record : outcome.trace.executed) kernels.insert(record.kernel);
-  }
-  if (spec.mode == Mode::kLoad) {
-    kernels.insert("loader");
-    tiers.insert(spec.problem.Get("tier"));
-    for (const auto& [key, shard] : outcome.trace.shards) layouts.insert(shard.layout);
-  }
-  executed.kernel = Distinct(kernels);
-  executed.tier = Distinct(tiers);
-  executed.layout = Distinct(layouts);
-  executed.act = Distinct(acts);
-  executed.how = "hardware";
-  executed.engine = outcome.engine_name + "@" + outcome.engine_revision;
-  executed.tp = spec.degrees.tp;
-  const auto first = by_rank.find(0);
-  for (const auto& [rank, ran] : by_rank) {
-    if (rank > 0 && first != by_rank.end() && ran != first->second) {
-      executed.ranks_differ.push_back(rank);
-    }
-  }
-  return executed;
-}
-
 judge::JudgeRequest RequestOf(const CellSpec& spec, const abi::Outcome& outcome) {
   judge::JudgeRequest request;
   request.oracle = spec.oracle;
@@ -125,87 +83,11 @@ judge::JudgeRequest RequestOf(const CellSpec& spec, const abi::Outcome& outcome)
   return request;
 }
 
-// The kernel that a cell asks for is the one of its method's weights; others of the cell (bf16
-// beside int4 experts) take their own. Every op with such weights must have a record.
-std::string OtherKernel(const CellSpec& spec, const abi::Outcome& outcome) {
-  if (spec.mode == Mode::kLoad || spec.mode == Mode::kCollective) return "";
-  const std::string wanted = spec.problem.Get("kernel");
-  std::set<std::pair<std::string, int>> recorded;
-  for (const ExecutedRecord& record : outcome.trace.executed) {
-    recorded.insert({record.tap, record.rank});
-    if (wanted.empty() || record.layout.empty()) continue;
-    const abi::DescribedKernel* kernel = spec.facts.FindKernel(record.kernel);
-    const bool same_method = kernel == nullptr || kernel->method == spec.problem.Get("method");
-    if (same_method && record.kernel != wanted) {
-      return fmt::format("asked for kernel {}, {} ran for {}", wanted, record.kernel, record.tap);
-    }
-  }
-  for (const auto& [key, value] : outcome.trace.taps) {
-    const Node* node = spec.oracle->FindNode(key.tap);
-    if (node == nullptr || node->op != reference::Op::kLinear || key.rank < 0) continue;
-    if (recorded.count({key.tap, key.rank}) == 0 && recorded.count({key.tap, -1}) == 0) {
-      return fmt::format("no record of what ran for {} on rank {}", key.tap, key.rank);
-    }
-  }
-  return "";
-}
-
-// Whether what ran is what the cell asked for; the reason if not.
-std::string Fallback(const CellSpec& spec, const abi::Outcome& outcome, const Executed& executed) {
-  const std::string tier = spec.problem.Get("tier");
-  if (!tier.empty() && executed.tier != tier) {
-    return fmt::format("asked for tier {}, {} ran", tier,
-                       executed.tier.empty() ? "nothing that was recorded" : executed.tier);
-  }
-  if (const std::string other = OtherKernel(spec, outcome); !other.empty()) return other;
-  const std::string threads = spec.problem.Get("threads");
-  if (!threads.empty() && spec.mode != Mode::kLoad && executed.threads != std::stoll(threads)) {
-    return fmt::format("asked for {} threads, {} ran", threads, executed.threads);
-  }
-  const std::string layout = spec.problem.Get("layout");
-  if (!layout.empty() && executed.layout != layout) {
-    return fmt::format("asked for layout {}, {} ran", layout,
-                       executed.layout.empty() ? "none that was recorded" : executed.layout);
-  }
-  const std::string act = spec.problem.Get("act");
-  if (!act.empty() && executed.act != act && spec.mode != Mode::kLoad) {
-    return fmt::format("asked for act {}, {} ran", act,
-                       executed.act.empty() ? "none that was recorded" : executed.act);
-  }
-  return "";
-}
-
 Divergence DirtOf(const abi::Outcome& outcome) {
   Divergence divergence;
   divergence.cls = outcome.phase <= abi::Phase::kExport ? "loader" : "kernel";
   divergence.signature = {"buffer-rule-broken", outcome.message, "the rules are in harness/abi"};
   return divergence;
-}
-
-// What ran by the engine's own record against what it says of itself; empty if they agree.
-std::string Unlisted(const CellSpec& spec, const abi::Outcome& outcome) {
-  if (spec.facts.kernels.empty()) return "";
-  for (const ExecutedRecord& record : outcome.trace.executed) {
-    if (record.layout.empty()) continue;  // ops without a weight need not be listed
-    const abi::DescribedKernel* kernel = spec.facts.FindKernel(record.kernel);
-    if (kernel == nullptr) {
-      return fmt::format("{} on rank {}: kernel {} ran, which describe() does not list", record.tap,
-                         record.rank, record.kernel);
-    }
-    if (!kernel->layout.empty() && kernel->layout != record.layout) {
-      return fmt::format("{} on rank {}: kernel {} ran on layout {}, describe() says {}",
-                         record.tap, record.rank, record.kernel, record.layout, kernel->layout);
-    }
-    if (!kernel->act.empty() && !record.act.empty() && kernel->act != record.act) {
-      return fmt::format("{} on rank {}: kernel {} ran on act {}, describe() says {}", record.tap,
-                         record.rank, record.kernel, record.act, kernel->act);
-    }
-    if (!kernel->tier.empty() && kernel->tier != record.tier) {
-      return fmt::format("{} on rank {}: kernel {} ran as tier {}, describe() says {}", record.tap,
-                         record.rank, record.kernel, record.tier, kernel->tier);
-    }
-  }
-  return "";
 }
 
 void ReadUnlisted(const std::string& text, CellResult* result) {
@@ -271,6 +153,175 @@ std::string Sentence(const Divergence& divergence) {
   return fmt::format("{}: {}: {}", where, divergence.cls, divergence.signature.text);
 }
 
+// What came of one collective on the given parts.
+Result<std::vector<OpJudgement>> JudgeParts(const CellSpec& spec, const abi::Outcome& outcome,
+                                            const Node& node) {
+  judge::CollectiveRequest request;
+  request.node = &node;
+  request.kind = spec.problem.Get("collective");
+  request.contract = *spec.facts.contract;
+  const bool gather = request.kind == "gather";
+  const bool attention = node.domain == reference::Domain::kAttention;
+  const int ranks = attention ? spec.degrees.attention() : spec.degrees.tp;
+  const std::string& part = gather ? node.tap : node.inputs.at(0);
+  for (int rank = 0; rank < ranks; ++rank) {
+    request.parts.push_back(judge::ToTensor(spec.given.at({0, part, rank})));
+  }
+  const auto output = [&](int rank) -> const TapValue* {
+    const auto found = outcome.trace.taps.find({0, node.tap, rank});
+    return found == outcome.trace.taps.end() ? nullptr : &found->second;
+  };
+  if (request.kind == "reduce_scatter") {
+    for (int rank = 0; rank < ranks; ++rank) request.outputs.push_back(output(rank));
+  } else {
+    request.outputs.push_back(output(-1));
+  }
+  if (gather) {
+    auto columns = WholeColumns(spec, node.tap);
+    if (!columns) return columns.error();
+    request.columns = *columns;
+  }
+  return judge::JudgeCollective(request);
+}
+
+Result<std::vector<OpJudgement>> Judge(const CellSpec& spec, const abi::Outcome& outcome,
+                                       const judge::JudgeRequest& request) {
+  if (spec.mode != Mode::kCollective) return judge::JudgeTrace(request);
+  std::vector<OpJudgement> all;
+  for (const Node* node : spec.nodes) {
+    auto judged = JudgeParts(spec, outcome, *node);
+    if (!judged) return judged.error();
+    for (OpJudgement& one : *judged) all.push_back(std::move(one));
+  }
+  return all;
+}
+
+// Everything that the verdict is read off.
+struct Findings {
+  judge::JudgeRequest request;
+  std::vector<OpJudgement> judgements;
+  locate::ShardReport shards;
+  std::shared_ptr<const Chain> chain;
+  std::vector<judge::Accumulated> accumulated;
+  std::vector<judge::BeyondFloor> beyond;
+  reference::Tensor output;  // the last tap
+};
+
+void ReadFailure(const CellSpec& spec, const abi::Outcome& outcome, const Findings& found,
+                 CellResult* result) {
+  result->verdict = Verdict::kFail;
+  AddOpRows(spec, found.judgements, found.chain.get(), found.accumulated, result);
+  locate::LocateRequest where{found.request, &found.judgements, &found.shards};
+  auto divergences = locate::Locate(where);
+  if (divergences) result->divergences = std::move(*divergences);
+  // A broken rule comes first: what was computed from other memory is wrong in any way.
+  if (outcome.ending == abi::Ending::kDirty) {
+    result->divergences.insert(result->divergences.begin(), DirtOf(outcome));
+  }
+  result->reason = result->divergences.empty() ? "failed; no divergence could be located"
+                                               : Sentence(result->divergences.front());
+}
+
+void ReadAccumulation(const CellSpec& spec, const Findings& found, CellResult* result) {
+  const judge::BeyondFloor& first = found.beyond.front();
+  result->verdict = Verdict::kFail;
+  result->reason = fmt::format(
+      "accumulation only: every op is right on its inputs; {} is {:.2e} from the oracle's chain, "
+      "more than {} times the noise floor of {:.2e} ({} runs)",
+      first.tap, first.rel_l2, judge::kFloorFactor, first.floor, found.chain->floor.runs);
+  AddOpRows(spec, found.judgements, found.chain.get(), found.accumulated, result);
+  result->divergences.push_back(locate::AccumulationOnly(found.beyond, found.chain->floor));
+}
+
+// A whole chain of which the engine shows too little for op by op: what its last tap accumulated
+// decides, where there are enough runs of the floor. Empty if it does not decide.
+std::string DecidedByFloor(const Findings& found) {
+  const bool hidden = std::any_of(found.judgements.begin(), found.judgements.end(),
+                                  [](const OpJudgement& j) { return j.judged && j.composite; });
+  if (!hidden || found.chain == nullptr || !found.chain->floor.decides ||
+      found.accumulated.empty()) {
+    return "";
+  }
+  const judge::Accumulated& last = found.accumulated.back();
+  const auto floor = found.chain->floor.rel_l2.find({last.tap, last.step});
+  if (floor == found.chain->floor.rel_l2.end()) return "";
+  // The bounds of hidden ops say nothing; that the output itself is sound is still asked.
+  std::vector<OpJudgement> shown;
+  for (const OpJudgement& judged : found.judgements) {
+    if (!judged.judged || judged.node->tap != last.tap) continue;
+    shown.push_back(judged);
+    shown.back().composite = false;
+    shown.back().proves_nothing = 0;
+  }
+  if (shown.empty() || !judge::Mistrust(shown, found.output).empty()) return "";
+  return fmt::format(
+      "by its accumulated error alone: {} is {:.2e} from the oracle's chain, within "
+      "{} times the noise floor of {:.2e} ({} runs)",
+      last.tap, last.rel_l2, judge::kFloorFactor, floor->second, found.chain->floor.runs);
+}
+
+// Tensors of a reload that look the same in both loads: what was kept of them cannot be seen.
+std::string SameInBoth(const CellSpec& spec) {
+  if (spec.same_in_both.empty()) return "";
+  return fmt::format("{} tensors have the same values in both loads, the first {}",
+                     spec.same_in_both.size(), spec.same_in_both.front());
+}
+
+// A gather that is the cell's own subject is evidence; beside ops it is none.
+std::vector<OpJudgement> Evidence(const CellSpec& spec, const Findings& found) {
+  std::vector<OpJudgement> evidence = found.judgements;
+  if (spec.mode == Mode::kCollective) {
+    for (OpJudgement& judged : evidence) judged.gather = false;
+  }
+  return evidence;
+}
+
+// Nothing is wrong: whether that says anything.
+void ReadPass(const CellSpec& spec, const Findings& found, size_t expected, CellResult* result) {
+  const auto compared = static_cast<size_t>(found.shards.compared);
+  const bool load = spec.mode == Mode::kLoad;
+  const int64_t judged_ops = std::count_if(found.judgements.begin(), found.judgements.end(),
+                                           [](const OpJudgement& judged) { return judged.judged; });
+  if (load ? compared == 0 : judged_ops == 0) {
+    result->verdict = Verdict::kNotExecuted;
+    result->reason = "the engine gave back nothing that could be judged";
+    return;
+  }
+  if (load && compared < expected) {
+    result->verdict = Verdict::kNotExecuted;
+    result->reason =
+        fmt::format("{} of {} shards were given back, and those are right", compared, expected);
+    return;
+  }
+  const std::string mistrust = load ? "" : judge::Mistrust(Evidence(spec, found), found.output);
+  if (!mistrust.empty()) {
+    const std::string decided = DecidedByFloor(found);
+    result->verdict = decided.empty() ? Verdict::kMistrusted : Verdict::kPass;
+    result->reason = decided.empty() ? mistrust : decided;
+    return;
+  }
+  result->verdict = Verdict::kPass;
+  result->reason = LeftOut(spec, found.judgements, expected, compared);
+  const std::string same = SameInBoth(spec);
+  if (!same.empty()) result->reason += (result->reason.empty() ? "" : "; ") + same;
+}
+
+// What ran is not what was asked for, or not what the engine lists; true if so.
+bool ReadOther(const CellSpec& spec, const abi::Outcome& outcome, const std::string& emulate,
+               CellResult* result) {
+  if (const std::string reason = Fallback(spec, outcome, *result->executed, emulate);
+      !reason.empty()) {
+    result->verdict = Verdict::kNotExecuted;
+    result->reason = reason;
+    return true;
+  }
+  if (const std::string unlisted = Unlisted(spec, outcome); !unlisted.empty()) {
+    ReadUnlisted(unlisted, result);
+    return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 void ReadEnding(const CellSpec& spec, const abi::Outcome& outcome,
@@ -303,13 +354,14 @@ void ReadEnding(const CellSpec& spec, const abi::Outcome& outcome,
 }
 
 void JudgeOutcome(const CellSpec& spec, const abi::Outcome& outcome,
-                  const std::vector<ShardKey>& expected, CellResult* result) {
+                  const std::vector<ShardKey>& expected, const std::string& emulate,
+                  CellResult* result) {
   result->executed = ReadExecuted(spec, outcome);
-  const judge::JudgeRequest request = RequestOf(spec, outcome);
-  auto judgements = judge::JudgeTrace(request);
+  Findings found;
+  found.request = RequestOf(spec, outcome);
+  auto judgements = Judge(spec, outcome, found.request);
   const auto tags = [&spec](const std::string& component) {
-    const auto found = spec.model->method_of.find(ParameterOf(component));
-    return TagsFor(component, found == spec.model->method_of.end() ? "bf16" : found->second);
+    return TagsFor(component, spec.MethodOf(ParameterOf(component)));
   };
   const std::vector<ShardKey> readable = Readable(outcome, expected, result);
   if (!result->divergences.empty()) {
@@ -317,64 +369,36 @@ void JudgeOutcome(const CellSpec& spec, const abi::Outcome& outcome,
     result->reason = Sentence(result->divergences.front());
     return;
   }
-  auto shards = locate::CompareShards(*spec.oracle, outcome.trace, readable, request.degrees,
-                                      UnpackShard, tags);
+  auto shards = locate::CompareShards(*spec.oracle, outcome.trace, readable, found.request.degrees,
+                                      UnpackShard, tags, spec.decoy_oracle.get());
   if (!judgements || !shards) {
     result->verdict = Verdict::kInfra;
     result->reason = !judgements ? judgements.error().message : shards.error().message;
     return;
   }
-  const reference::Trace chain = ChainOf(spec);
-  const reference::Tensor output = AddCellMetrics(spec, outcome, *judgements, chain, result);
-  const bool wrong_op = std::any_of(judgements->begin(), judgements->end(),
-                                    [](const OpJudgement& judged) { return !judged.pass; });
-  const int64_t judged_ops = std::count_if(judgements->begin(), judgements->end(),
-                                           [](const OpJudgement& judged) { return judged.judged; });
-  if (wrong_op || !shards->findings.empty()) {
-    result->verdict = Verdict::kFail;
-    AddOpRows(spec, outcome, *judgements, chain, result);
-    locate::LocateRequest where{request, &*judgements, &*shards};
-    auto divergences = locate::Locate(where);
-    if (divergences) result->divergences = std::move(*divergences);
-    // A broken rule comes first: what was computed from other memory is wrong in any way.
-    if (outcome.ending == abi::Ending::kDirty) {
-      result->divergences.insert(result->divergences.begin(), DirtOf(outcome));
-    }
-    result->reason = result->divergences.empty() ? "failed; no divergence could be located"
-                                                 : Sentence(result->divergences.front());
-    return;
+  found.judgements = std::move(*judgements);
+  found.shards = std::move(*shards);
+  found.chain = ChainOf(spec, outcome, found.judgements);
+  if (found.chain != nullptr) {
+    found.accumulated = AccumulatedErrors(spec, outcome, *found.chain);
+    found.beyond = judge::JudgeAccumulated(found.chain->floor, found.accumulated);
   }
-  if (outcome.ending == abi::Ending::kDirty) {
+  found.output = AddCellMetrics(spec, outcome, found.judgements, found.chain.get(), result);
+  const bool wrong_op = std::any_of(found.judgements.begin(), found.judgements.end(),
+                                    [](const OpJudgement& judged) { return !judged.pass; });
+  if (wrong_op || !found.shards.findings.empty()) {
+    ReadFailure(spec, outcome, found, result);
+  } else if (outcome.ending == abi::Ending::kDirty) {
     result->verdict = Verdict::kFail;
     result->reason = outcome.message;
     result->divergences.push_back(DirtOf(outcome));
+  } else if (ReadOther(spec, outcome, emulate, result)) {
     return;
+  } else if (!found.beyond.empty()) {
+    ReadAccumulation(spec, found, result);
+  } else {
+    ReadPass(spec, found, expected.size(), result);
   }
-  if (const std::string reason = Fallback(spec, outcome, *result->executed); !reason.empty()) {
-    result->verdict = Verdict::kNotExecuted;
-    result->reason = reason;
-    return;
-  }
-  if (const std::string unlisted = Unlisted(spec, outcome); !unlisted.empty()) {
-    ReadUnlisted(unlisted, result);
-    return;
-  }
-  if (spec.mode == Mode::kLoad ? shards->compared == 0 : judged_ops == 0) {
-    result->verdict = Verdict::kNotExecuted;
-    result->reason = "the engine gave back nothing that could be judged";
-    return;
-  }
-  if (spec.mode == Mode::kLoad && static_cast<size_t>(shards->compared) < expected.size()) {
-    result->verdict = Verdict::kNotExecuted;
-    result->reason = fmt::format("{} of {} shards were given back, and those are right",
-                                 shards->compared, expected.size());
-    return;
-  }
-  const std::string mistrust = spec.mode == Mode::kLoad ? "" : judge::Mistrust(*judgements, output);
-  result->verdict = mistrust.empty() ? Verdict::kPass : Verdict::kMistrusted;
-  result->reason = !mistrust.empty() ? mistrust
-                                     : LeftOut(spec, *judgements, expected.size(),
-                                               static_cast<size_t>(shards->compared));
 }
 
 }  // namespace assay::run

@@ -12,7 +12,9 @@ void ReadEnding(const CellSpec& spec, const abi::Outcome& outcome,
                 const std::vector<shard::Component>& components, CellResult* result);
 
 // An outcome with results: loader verdict, ops, collectives, metrics; locates what failed.
+// `emulate` as in CellLimits.
 void JudgeOutcome(const CellSpec& spec, const abi::Outcome& outcome,
-                  const std::vector<ShardKey>& expected, CellResult* result);
+                  const std::vector<ShardKey>& expected, const std::string& emulate,
+                  CellResult* result);
 
 }  // namespace assay::run

@@ -110,6 +110,7 @@ std::string DefaultOf(const Problem& problem, const KeyInfo& info) {
     return problem.kind == "model" || problem.kind == "layer" ? "real" : "lognormal";
   }
   if (info.name == "tokens" && problem.Has("prompt")) return "";
+  if (info.name == "collective") return problem.kind == "collective" ? "all_reduce" : "";
   return std::string(info.fallback);
 }
 

@@ -22,6 +22,7 @@ const Words kActs = {"a16",     "a32",    "a8row",  "a8static", "a8g32", "a8g128
 const Words kFills = {"exact", "normal", "lognormal", "extreme", "real"};
 const Words kSchedules = {"sequential", "ring", "tree"};
 const Words kWires = {"fp32", "bf16", "int8", "int4"};
+const Words kCollectives = {"all_reduce", "reduce_scatter", "gather"};
 
 // With each group or block size standing for any other.
 const Words kMethods = {"f32",
@@ -200,7 +201,8 @@ std::vector<KeyRule> MakeRules() {
       {{"layer", "all", "one layer"}, Values::kIndex},
       {{"expert", "all", "one expert"}, Values::kIndex},
       {{"op", "all", "one op by its tap without layer and expert, as moe.down"}, text},
-      {{"method", "", "how the weights are stored; the checkpoint's own"}, Values::kMethod},
+      {{"method", "", "how the weights are stored; the checkpoint's own, or made for one op"},
+       Values::kMethod},
       {{"group", "", "quantisation group along K; the checkpoint's own"}, Values::kGroup},
       {{"layout", "", "a layout's tag; the kernel's"}, text},
       {{"tp", "1", "tensor-parallel degree"}, Values::kCount},
@@ -212,7 +214,10 @@ std::vector<KeyRule> MakeRules() {
       {{"split", "even", "how units are shared out: even, ceil, list:5,3,2"}, Values::kSplit},
       {{"placement", "cpu", "where experts run: cpu, gpu, hybrid:N"}, Values::kPlacement},
       {{"prefill_threshold", "", "tokens from which prefill runs on the GPU"}, Values::kSize},
-      {{"reduce", "sequential:fp32", "all-reduce and its wire type"}, Values::kReduce},
+      {{"reduce", "sequential:fp32", "order and wire type of sums over ranks"}, Values::kReduce},
+      {{"collective", "", "of kind collective: all_reduce, reduce_scatter, gather (op=logits)"},
+       Values::kChoice,
+       kCollectives},
       {{"tier", "", "instruction set; the best the host has"}, Values::kTier},
       {{"threads", "", "all cores"}, Values::kCount},
       {{"graph", "eager", "CUDA graphs"}, Values::kChoice, {"eager", "captured", "replayed"}},
@@ -225,6 +230,9 @@ std::vector<KeyRule> MakeRules() {
       {{"prompt", "", "t1, t5, t33, or a file of token ids"}, text},
       {{"chunk", "", "tokens of a prefill chunk"}, Values::kCount},
       {{"prefix", "", "tokens of a prefix that is in the cache"}, Values::kSize},
+      {{"reload", "0", "1: other weights are loaded first, then these"},
+       Values::kChoice,
+       {"0", "1"}},
       {{"routing", "model", "by the model, or forced"}, Values::kChoice, {"model", "forced"}},
       {{"fill", "", "data; real for model and layer, else lognormal"}, Values::kChoice, kFills},
       {{"seed", "1", "of generated data"}, Values::kSize},

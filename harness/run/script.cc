@@ -1,5 +1,6 @@
 // CellSpec -> what the child process asks of the engine.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <set>
@@ -132,25 +133,57 @@ void AddRuns(const CellSpec& spec, abi::Script* script) {
   }
 }
 
+// One output a rank: its chunk of the flat sum, the last ones shorter or empty.
+std::vector<abi::HostTensor> ChunksOf(const abi::HostTensor& whole, int64_t ranks) {
+  int64_t count = 1;
+  for (const int64_t extent : whole.shape) count *= extent;
+  const int64_t length = (count + ranks - 1) / ranks;
+  std::vector<abi::HostTensor> chunks;
+  for (int64_t rank = 0; rank < ranks; ++rank) {
+    abi::HostTensor chunk = whole;
+    const int64_t begin = std::min(rank * length, count);
+    chunk.rank = static_cast<int>(rank);
+    chunk.shape = {std::min(begin + length, count) - begin};
+    chunk.bytes = static_cast<uint64_t>(chunk.shape[0] * SizeOf(chunk.dtype).count());
+    chunks.push_back(std::move(chunk));
+  }
+  return chunks;
+}
+
 Status AddReduces(const CellSpec& spec, abi::Script* script) {
+  const std::string kind = spec.problem.Get("collective");
   for (const Node* node : spec.nodes) {
     abi::ReduceCall call;
     call.tap = node->tap;
+    call.kind = kind;
+    const std::string& part = kind == "gather" ? node->tap : node->inputs[0];
     const bool attention = node->domain == reference::Domain::kAttention;
     const int parts = attention ? spec.degrees.attention() : spec.degrees.tp;
     for (int rank = 0; rank < parts; ++rank) {
       int given_rank = -1;
-      const TapValue* value = Given(spec, node->inputs[0], rank, 0, &given_rank);
-      if (value == nullptr) return Error{fmt::format("{}: no partial of rank {}", node->tap, rank)};
-      call.inputs.push_back(Hand(node->inputs[0], rank, *value));
+      const TapValue* value = Given(spec, part, rank, 0, &given_rank);
+      if (value == nullptr) return Error{fmt::format("{}: no part of rank {}", node->tap, rank)};
+      call.inputs.push_back(Hand(part, rank, *value));
     }
-    auto output = OutputOf(spec, *node, 0);
+    auto output = OutputOf(spec, *node, -1);
     if (!output) return output.error();
-    output->rank = -1;
-    call.output = std::move(*output);
+    if (kind == "reduce_scatter") {
+      call.outputs = ChunksOf(*output, parts);
+    } else {
+      call.output = std::move(*output);
+    }
     script->reduces.push_back(std::move(call));
   }
   return Ok();
+}
+
+// Key=value pairs beside assay_open's members, those that this cell and engine have a use for: an
+// engine that knows none of them is not asked to.
+std::string OptionsOf(const CellSpec& spec, const CellLimits& limits) {
+  std::vector<std::string> options;
+  if (spec.problem.Has("limit")) options.push_back("limit=" + spec.problem.Get("limit"));
+  if (Emulates(spec)) options.push_back("emulate=" + limits.emulate);
+  return fmt::format("{}", fmt::join(options, " "));
 }
 
 // Single ops are judged with their own parameters alone, whatever else was loaded beside them.
@@ -169,7 +202,7 @@ Result<abi::Script> MakeScript(const CellSpec& spec, const shard::ModelPlan* pla
   abi::Script script;
   script.engine = spec.engine.table;
   script.library = spec.engine.library;
-  script.config_json = spec.model->checkpoint->config_json();
+  script.config_json = spec.config_json;
   script.tier = spec.problem.Get("tier");
   script.kernel = spec.problem.Get("kernel");
   script.method = spec.problem.Get("method");
@@ -177,15 +210,21 @@ Result<abi::Script> MakeScript(const CellSpec& spec, const shard::ModelPlan* pla
   script.act = spec.problem.Get("act");
   script.reduce = spec.problem.Get("reduce");
   script.routing = spec.problem.Get("routing");
+  script.options = OptionsOf(spec, limits);
   script.tp = spec.degrees.tp;
   script.attn_tp = spec.degrees.attention();
   script.threads = spec.problem.Get("threads").empty()
                        ? static_cast<int>(std::max(1u, std::thread::hardware_concurrency()))
                        : spec.problem.GetInt("threads");
-  script.time_limit_ms = limits.time_ms;
+  script.time_limit_ms = TimeLimitMs(MultiplyAdds(spec), limits);
   script.memory_limit_bytes = limits.memory_bytes;
   script.load_layer = spec.layer;
   AddTensors(spec, components, &script);
+  if (spec.decoys != nullptr) {
+    for (const abi::HostTensor& tensor : script.tensors) {
+      script.decoys.push_back(Hand(*spec.decoys->Find(tensor.name)));
+    }
+  }
   if (plan == nullptr) {
     // Illegal: the engine is only asked to load, and what it made of that.
     for (const shard::Component& component : components)

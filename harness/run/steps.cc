@@ -32,7 +32,7 @@ Result<std::vector<int64_t>> StepLengths(const std::string& text) {
 std::optional<Json> GoldenPrompt(const std::string& prompt, const Model& model) {
   namespace fs = std::filesystem;
   if (prompt.find('/') != std::string::npos) return {};
-  std::ifstream file(fs::path(GoldensFolder()) / "goldens" / model.name / "golden.json");
+  std::ifstream file(fs::path(GoldensFolder()) / "goldens" / model.golden / "golden.json");
   if (!file) return {};
   const Json parsed = Json::parse(file, nullptr, false);
   if (!parsed.is_object() || !parsed.contains("prompts")) return {};
@@ -94,7 +94,7 @@ Result<std::vector<int32_t>> ReadPrompt(const std::string& prompt, const Model& 
 }
 
 Status MakeSteps(CellSpec* spec) {
-  const auto& config = spec->model->checkpoint->config();
+  const auto& config = spec->config;
   const std::string prompt = spec->problem.Get("prompt");
   std::vector<int32_t> ids;
   std::vector<int64_t> lengths;

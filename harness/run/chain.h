@@ -1,0 +1,34 @@
+// The oracle's own chain of a cell and how far honest rounding may carry one from it.
+#pragma once
+
+#include <memory>
+
+#include "harness/abi/child.h"
+#include "harness/judge/floor.h"
+#include "harness/judge/judge.h"
+#include "harness/run/spec.h"
+
+namespace assay::run {
+
+// Multiply-adds that the chains of one cell's noise floor may cost together (judge/floor.h): some
+// ten seconds of the oracle. Every shipped model's whole chain of a few dozen tokens gets the runs
+// that decide.
+inline constexpr uint64_t kFloorBudget = 5'000'000'000;
+
+struct Chain {
+  reference::Trace trace;  // of the taps that are judged, experts' own left out
+  judge::Floor floor;      // of layers and models; without runs, its derivation says why
+};
+
+// The chain under the cell's contract. Where the engine's choice of experts was adopted because the
+// margin is too small to tell, the chain takes that choice too. Kept in memory under everything
+// that it depends on, so that cells of other degrees, tiers and engines share it. nullptr: the
+// scope has no chain of its own (single ops, blocks whose inputs come in several steps).
+std::shared_ptr<const Chain> ChainOf(const CellSpec& spec, const abi::Outcome& outcome,
+                                     const std::vector<judge::OpJudgement>& judgements);
+
+// Whether ranks must be evaluated one by one: some of them rounds, or quantises, what another one
+// does not.
+bool NeedsRanks(const CellSpec& spec);
+
+}  // namespace assay::run
