@@ -28,6 +28,9 @@ TempFolder::~TempFolder() {
 
 std::string TempFolder::Write(std::string_view name, std::string_view bytes) const {
   const std::string path = Path(name);
+  // Some file systems flush a file that is cut to nothing and written again: thousands of times, by
+  // the tests that damage files.
+  fs::remove(path);
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
   file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   file.close();
