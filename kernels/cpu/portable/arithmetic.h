@@ -33,7 +33,8 @@ ASSAY_INTRINSIC F64 LowToDouble(F32 a) {
 ASSAY_INTRINSIC F64 HighToDouble(F32 a) {
   return __builtin_convertvector(__builtin_shufflevector(a, a, 2, 3), F64);
 }
-ASSAY_INTRINSIC F32 Fma(F32 a, F32 b, F32 c) {
+// Not inlined: kernels would take three times as long to compile and be no faster.
+__attribute__((noinline)) inline F32 Fma(F32 a, F32 b, F32 c) {
   const F64 low = AddToOdd(LowToDouble(a) * LowToDouble(b), LowToDouble(c));
   const F64 high = AddToOdd(HighToDouble(a) * HighToDouble(b), HighToDouble(c));
   return __builtin_shufflevector(__builtin_convertvector(low, F32Half),
