@@ -4,10 +4,11 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "harness/cli/fetch.h"
 #include "harness/cli/machine.h"
 #include "harness/cli/options.h"
 #include "harness/cli/verbs.h"
@@ -74,6 +75,24 @@ nlohmann::ordered_json OrNull(const std::string& text) {
   return text;
 }
 
+struct Fetched {
+  std::string name;
+  bool here = false;
+};
+
+// Models that `golden fetch` gets, and whether they are there; their hashes are not looked at.
+std::vector<Fetched> FetchedHere() {
+  std::vector<Fetched> models;
+  auto files = ListFetched(run::GoldensFolder());
+  if (!files) return models;  // golden verify says what is wrong
+  for (const FetchedFile& file : *files) {
+    std::error_code ignored;
+    models.push_back(
+        {ShortName(file), std::filesystem::exists(FetchedFolder() + "/" + file.file, ignored)});
+  }
+  return models;
+}
+
 constexpr const char* kWays[] = {"never", "auto", "always"};
 
 void PrintTiers(const std::vector<TierFacts>& tiers) {
@@ -126,6 +145,7 @@ int Doctor(int argc, char** argv) {
     out["memory_bytes"] = machine.memory_bytes;
     for (const TierFacts& tier : tiers) out["tiers"].push_back(TierJson(tier));
     out["models"] = models;
+    for (const Fetched& model : FetchedHere()) out["fetched"][model.name] = model.here;
     std::puts(out.dump(2).c_str());
     return 0;
   }
@@ -143,6 +163,12 @@ int Doctor(int argc, char** argv) {
     line += " " + model;
   }
   std::puts(line.c_str());
+  for (const Fetched& model : FetchedHere()) {
+    std::puts(fmt::format("  {}: {}", model.name,
+                          model.here ? "fetched"
+                                     : "not here; ./assay golden fetch " + model.name + " gets it")
+                  .c_str());
+  }
   return 0;
 }
 

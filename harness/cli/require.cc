@@ -10,6 +10,8 @@
 namespace assay::cli {
 namespace {
 
+constexpr std::string_view kHardware = "hardware";
+
 bool Asks(const run::Problem& problem, const Requirement& requirement) {
   return std::all_of(requirement.begin(), requirement.end(), [&](const auto& item) {
     if (item.first == "how") return true;
@@ -30,9 +32,12 @@ bool Meets(const CellResult& cell, const Requirement& requirement) {
   if (tier != requirement.end() && !cell.executed->tier.starts_with(tier->second)) return false;
   const auto how = requirement.find("how");
   const std::string wanted = how != requirement.end()    ? how->second
-                             : tier != requirement.end() ? "hardware"
+                             : tier != requirement.end() ? std::string(kHardware)
                                                          : "";
-  return cell.executed->how.starts_with(wanted);
+  // Whoever takes a tier emulated takes its hardware.
+  const bool better =
+      tier != requirement.end() && wanted == "emulated" && cell.executed->how == kHardware;
+  return better || cell.executed->how.starts_with(wanted);
 }
 
 std::string Text(const Requirement& requirement) {

@@ -12,7 +12,8 @@
 namespace assay::cli {
 
 // One --require: all of it must hold of one executed cell, and every cell that asks for it must
-// have been executed. `tier` wants hardware unless `how` is named.
+// have been executed. `tier` wants hardware unless `how` is named; with how=emulated either will
+// do.
 using Requirement = std::map<std::string, std::string, std::less<>>;
 
 // Error: not K=V, or a K that is neither `how` nor a key of the problem string.

@@ -55,8 +55,8 @@ int FuzzResults(const uint8_t* data, size_t size) {
   if (!record) {
     RequireOneLine(record.error());
   } else {
-    RequireRoundTrip(record->header);
-    for (const CellResult& cell : record->cells) RequireRoundTrip(cell);
+    RequireRoundTrip(Line(record->header));
+    for (const CellResult& cell : record->cells) RequireRoundTrip(Line(cell));
     (void)FlattenJson(record->header.machine_json);
     // What was read can be gone on with.
     const std::string folder = path.substr(0, path.rfind('/'));
@@ -80,7 +80,7 @@ int FuzzResults(const uint8_t* data, size_t size) {
 int FuzzDescribe(const uint8_t* data, size_t size) {
   auto facts = abi::ParseDescribe(Text(data, size));
   if (!facts) RequireOneLine(facts.error());
-  auto contract = abi::ParseContract(Text(data, size));
+  auto contract = ParseContract(Text(data, size));
   if (!contract) RequireOneLine(contract.error());
   return 0;
 }
