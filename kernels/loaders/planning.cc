@@ -31,9 +31,12 @@ TensorView ShapeOnly(const ParameterSpec& spec) {
 
 bool IsPacked(const Storage& storage) { return storage.kind == Storage::Kind::kCtPacked; }
 
-// "L1.moe.e5." of "L1.moe.e5.gate": linears that a checkpoint stores the same way.
+// "L1.moe.e5." of "L1.moe.e5.gate": linears that are joined to one matrix, and so must be stored
+// the same way. A row-parallel one is not joined, and what it is stored as must not make a load
+// illegal that does not name it.
 std::string_view Siblings(const ExpectedHere& here) {
   const std::string_view op = here.expected.op;
+  if (op.ends_with(".down") || op.ends_with(".out")) return op;
   return op.substr(0, op.rfind('.') + 1);
 }
 
@@ -76,7 +79,7 @@ shard::Selection SelectionOf(const std::vector<ExpectedHere>& present, int64_t l
 
 shard::ModelPlan Loader::PlanOne(const Job& job, const shard::Selection& selection) const {
   ViewSource source;
-  std::map<std::string_view, Storage> quantised;  // modules whose named linears are
+  std::map<std::string_view, Storage> quantised;  // by Siblings, of what is named
   // (N, K) of packed weights: given as weight_shape, or as the config says.
   std::deque<std::array<int64_t, 2>> stated;
   const auto put_stated_shape = [&](const Expected& expected) {

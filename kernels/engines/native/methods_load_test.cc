@@ -142,6 +142,20 @@ TEST_F(Refusals, AKThatNoBlockEndsWith) {
   EXPECT_STREQ(driver_.error().got_unit, "element");
 }
 
+// What is not named is cut by nobody: gate and up of 192 rows over 4 ranks, though down would end
+// inside a block.
+TEST_F(Refusals, NothingForWhatIsNotNamed) {
+  const Tensors tiny = Tiny();
+  Wishes wishes;
+  wishes.tp = 4;
+  wishes.attn_tp = 1;
+  ASSERT_EQ(driver_.Open(tiny.config, wishes), ASSAY_OK);
+  for (const char* name : {"blk.0.ffn_up.weight", "blk.0.ffn_gate.weight"}) {
+    EXPECT_EQ(driver_.Load(0, tiny.source, {name}, 0), ASSAY_OK) << message();
+  }
+  EXPECT_EQ(driver_.Load(0, tiny.source, {"blk.0.ffn_down.weight"}, 0), ASSAY_REFUSED);
+}
+
 TEST_F(Refusals, BlocksWithoutAKernelAndHalfATensor) {
   Tensors setup = Tiny();
   setup.source.Put("blk.1.ffn_up.weight", DType::kQ5_0, {192, 3},

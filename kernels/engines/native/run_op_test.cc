@@ -294,6 +294,37 @@ TEST_F(Ops, NonFiniteInputsDoNoHarm) {
   EXPECT_EQ(driver_.Run("attn", 0, {}, 0, {attn}, &out, {3, 96}), ASSAY_OK);
 }
 
+// With a limit the activation gives what it gives for inputs that were clamped before: gate from
+// above, up on both sides. It comes from the options, or else from the config.
+TEST_F(Ops, TheLimitClampsGateAndUp) {
+  const In gate{"L0.mlp.gate", {1, 160}, {}, {}, -1}, up{"L0.mlp.up", {1, 160}, {}, {}, -1};
+  const auto act = [&](const char* key, const char* options, float clamp) {
+    checkpoint_ = OpenCheckpoint("goldens/checkpoints/k2-mini");
+    std::string config = checkpoint_->config_json();
+    config.replace(config.find('{'), 1, std::string("{") + key);
+    driver_.Close();
+    Wishes wishes;
+    wishes.options = options;
+    EXPECT_EQ(driver_.Open(config, wishes), ASSAY_OK) << driver_.error().message;
+    In g = gate, u = up;
+    for (int i = 0; i < 160; ++i) {
+      g.values.push_back(std::min(static_cast<float>(i - 80) / 8, clamp));
+      u.values.push_back(std::clamp(static_cast<float>((37 * i) % 160 - 80) / 8, -clamp, clamp));
+    }
+    std::vector<float> out;
+    EXPECT_EQ(driver_.Op(0, "L0.mlp.act", {g, u}, {1, 160}, &out), ASSAY_OK);
+    return out;
+  };
+  const float inf = std::numeric_limits<float>::infinity();
+  const auto clamped = act("", "", 2.5f);
+  EXPECT_EQ(act("", "limit=2.5", inf), clamped);
+  EXPECT_EQ(act("\"swiglu_limit\": 2.5,", "", inf), clamped);
+  EXPECT_NE(act("", "", inf), clamped);
+  // What the cell says is stronger than the config.
+  EXPECT_EQ(act("\"swiglu_limit\": 2.5,", "limit=inf", inf), act("", "", inf));
+  EXPECT_EQ(act("\"swiglu_limit\": 2.5,", "limit=4", inf), act("", "limit=4", inf));
+}
+
 TEST_F(Ops, WrongRequestsGetOneLine) {
   Open("goldens/quantised/k2-mini-int4-g32", {});
   std::vector<float> out;
