@@ -88,9 +88,9 @@ double SecondsOfAPass(const Case& c, Workload& work, double least_seconds) {
   return best;
 }
 
-BenchRow Measure(const Case& c, double least_seconds) {
-  Workload work(*c.row, c.shape, c.m);
-  const double seconds = SecondsOfAPass(c, work, least_seconds);
+BenchRow Measure(const Case& c, const BenchOptions& options) {
+  Workload work(*c.row, c.shape, c.m, options.working_set);
+  const double seconds = SecondsOfAPass(c, work, options.seconds);
   BenchRow row;
   row.kernel = c.row->name;
   row.op = NameOf(OpKind::kLinear);
@@ -127,8 +127,8 @@ std::vector<Case> CasesOf(const BenchOptions& options, BenchReport* report) {
   return cases;
 }
 
-void MeasurePeaks(int threads, Peaks* peaks) {
-  peaks->read_gb_s = std::max(peaks->read_gb_s, MeasureRead(threads, kWorkingSet));
+void MeasurePeaks(int threads, int64_t working_set, Peaks* peaks) {
+  peaks->read_gb_s = std::max(peaks->read_gb_s, MeasureRead(threads, working_set));
   peaks->fma_gflops = std::max(peaks->fma_gflops, MeasureFma(threads));
   peaks->int8_gflops = std::max(peaks->int8_gflops, MeasureInt8(threads));
 }
@@ -145,17 +145,17 @@ BenchReport RunBench(const BenchOptions& options) {
   const std::vector<Case> cases = CasesOf(options, &report);
   for (const Case& c : cases) report.peaks[c.threads];
   // Before and after the rows: the machine may have been slower at one of these times.
-  for (auto& [threads, peaks] : report.peaks) MeasurePeaks(threads, &peaks);
+  for (auto& [threads, peaks] : report.peaks) MeasurePeaks(threads, options.working_set, &peaks);
   int index = 0;
   for (const Case& c : cases) {
     if (options.progress) {
       options.progress(std::string(c.row->name) + " m=" + std::to_string(c.m), index,
                        static_cast<int>(cases.size()));
     }
-    report.rows.push_back(Measure(c, options.seconds));
+    report.rows.push_back(Measure(c, options));
     ++index;
   }
-  for (auto& [threads, peaks] : report.peaks) MeasurePeaks(threads, &peaks);
+  for (auto& [threads, peaks] : report.peaks) MeasurePeaks(threads, options.working_set, &peaks);
   for (BenchRow& row : report.rows) {
     const Peaks& peaks = report.peaks.at(row.threads);
     row.fraction_of_bandwidth = row.gb_s / peaks.read_gb_s;

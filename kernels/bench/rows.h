@@ -25,6 +25,9 @@ struct BenchOptions {
   std::vector<Shape> shapes = {{2048, 7168}};  // an expert's gate of Kimi-K2
   std::vector<int> threads;                    // empty: all cores
   double seconds = 0.2;                        // least time that a row is repeated for
+  // Bytes of weights that a row goes through, and of the read loop: more than any cache holds, so
+  // that every pass comes from memory.
+  int64_t working_set = int64_t{256} << 20;
   // Called before a row is measured, with its number and how many there are.
   std::function<void(const std::string& what, int index, int count)> progress;
 };

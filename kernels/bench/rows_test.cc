@@ -18,6 +18,7 @@ BenchOptions Small() {
   options.m = {1, 3};
   options.threads = {1};
   options.seconds = 1e-4;
+  options.working_set = 1 << 20;
   return options;
 }
 

@@ -50,13 +50,13 @@ std::vector<std::byte> Stored(const Method& method, bool scale, int64_t values) 
 
 }  // namespace
 
-Workload::Workload(const LinearKernel& row, Shape shape, int64_t m)
+Workload::Workload(const LinearKernel& row, Shape shape, int64_t m, int64_t working_set)
     : row_(row), shape_(shape), m_(m), y_(static_cast<size_t>(m * shape.n)) {
-  FillWeights();
+  FillWeights(working_set);
   FillActivations();
 }
 
-void Workload::FillWeights() {
+void Workload::FillWeights(int64_t working_set) {
   const Method* method = FindMethod(row_.method);
   if (method == nullptr) std::abort();
   group_ = method->group.count();
@@ -77,7 +77,7 @@ void Workload::FillWeights() {
   // Codes and scales on cache lines of their own, as the loader lays them.
   const auto lines = [](int64_t count) { return (count + kLine - 1) / kLine; };
   stride_ = (lines(codes_) + lines(scales_)) * kLine;
-  copies_ = std::max<int64_t>(1, kWorkingSet / stride_);
+  copies_ = std::max<int64_t>(1, working_set / stride_);
   memory_.resize(static_cast<size_t>(copies_ * stride_ / kLine));
   for (int64_t copy = 0; copy < copies_; ++copy) {
     std::byte* at = memory_[0].bytes + copy * stride_;

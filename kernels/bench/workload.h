@@ -10,18 +10,16 @@
 
 namespace assay::kernels::bench {
 
-// More than any last-level cache that a core of these machines sees: every pass comes from memory.
-inline constexpr int64_t kWorkingSet = int64_t{256} << 20;
-
 class Workload {
  public:
-  Workload(const LinearKernel& row, Shape shape, int64_t m);
+  // As many copies of the weights as `working_set` bytes hold, at least one.
+  Workload(const LinearKernel& row, Shape shape, int64_t m, int64_t working_set);
   int64_t bytes() const { return codes_ + scales_; }  // of one copy
   // One call over all rows, split over `threads` as the dispatcher does, on the next copy.
   void Pass(class Pool& pool, int threads);
 
  private:
-  void FillWeights();
+  void FillWeights(int64_t working_set);
   void FillActivations();
   WeightView View() const;
 

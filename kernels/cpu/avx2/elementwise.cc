@@ -1,7 +1,6 @@
 // The avx2 tier's element by element ops and its norm. attention.cc has scores and context.
 #include <immintrin.h>
 
-
 #include "kernels/cpu/avx2/rows.h"
 #include "kernels/cpu/avx2/vector.h"
 

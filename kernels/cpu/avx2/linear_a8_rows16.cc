@@ -11,7 +11,9 @@
 namespace assay::kernels::avx2 {
 namespace {
 
-constexpr int64_t kAheadBytes = 2048;
+// A page: nearer, the hardware's own prefetcher stops at the end of each. Measured on Zen 5, 2 KiB
+// lose a fifth.
+constexpr int64_t kAheadBytes = 4096;
 
 // Of a token and group: its scale, what the codes' offset adds to the sum, and Q4_1's fl(S·s).
 struct Token {
@@ -77,8 +79,8 @@ __attribute__((always_inline)) inline void SumBytes(const std::byte* codes, cons
 
 // One tile times M tokens.
 template <class F, int M>
-void Tile(const Tiles& t, int64_t groups, const Token* tokens, int64_t count, float* y,
-          int64_t y_stride) {
+__attribute__((noinline)) void Tile(const Tiles& t, int64_t groups, const Token* tokens,
+                                    int64_t count, float* y, int64_t y_stride) {
   __m256 acc[2][M];
 #pragma GCC unroll 8
   for (int m = 0; m < M; ++m) acc[0][m] = acc[1][m] = _mm256_setzero_ps();
