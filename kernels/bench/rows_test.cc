@@ -53,8 +53,10 @@ TEST(RunBench, CountsTheLayoutsBytesAndTwoOperationsAProduct) {
   ASSERT_EQ(report.rows.size(), 2u);
   // The same seconds stand under both figures: bytes of a copy and operations of a call.
   const double bf16 = 40 * 64 * 2, q8_0 = 40 * 64 / 32 * 34, operations = 2.0 * 3 * 40 * 64;
-  EXPECT_NEAR(report.rows[0].gb_s / report.rows[0].gflops, bf16 / operations, 1e-12);
-  EXPECT_NEAR(report.rows[1].gb_s / report.rows[1].gflops, q8_0 / operations, 1e-12);
+  EXPECT_FLOAT_EQ(static_cast<float>(report.rows[0].gb_s / report.rows[0].gflops),
+                  static_cast<float>(bf16 / operations));
+  EXPECT_FLOAT_EQ(static_cast<float>(report.rows[1].gb_s / report.rows[1].gflops),
+                  static_cast<float>(q8_0 / operations));
 }
 
 TEST(RunBench, SelectsByAllKeysAndMeasuresNothingForNothing) {
