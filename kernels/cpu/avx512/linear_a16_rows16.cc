@@ -13,7 +13,7 @@
 namespace assay::kernels::ASSAY_AVX512 {
 namespace {
 
-constexpr int64_t kTokenBlock = 32;  // tokens whose x is widened at a time: stays in L2
+constexpr int64_t kTokenBlock = 16;  // tokens whose x is widened at a time: stays in L2
 constexpr int kChains = 4;
 
 struct Token {
