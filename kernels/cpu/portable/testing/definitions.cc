@@ -118,7 +118,7 @@ constexpr Probe kDefinitions[] = {
     DEFINE("_mm512_cvtepu16_epi32", uint32_t, uint16_t, 16, a(i)),
     DEFINE("_mm512_cvtepu8_epi32", uint32_t, uint8_t, 16, a(i)),
     DEFINE("_mm512_cvtepi32_epi8", uint8_t, uint32_t, 16, a(i) % 256),
-    DEFINE("_mm512_cvtepi32_ps", float, int32_t, 16, double{1.0} * a(i)),
+    DEFINE("_mm512_cvtepi32_ps", float, int32_t, 16, a(i)),
     DEFINE("_mm512_cvtps_epi32", int32_t, float, 16, ToInt(a(i))),
     DEFINE("_mm512_cvtph_ps", uint32_t, uint16_t, 16, HalfToFloat(a(i))),
     DEFINE("_mm_cvtss_f32", uint32_t, uint32_t, 1, a(0)),
