@@ -265,12 +265,18 @@ CellRun ExecuteCell(const Problem& problem, ModelStore* models, const CellLimits
   return run;
 }
 
-Result<bool> IsLegal(const Problem& problem, ModelStore* models) {
+Result<ResolvedCell> ResolveAndPlan(const Problem& problem, ModelStore* models) {
   auto spec = ResolveCell(problem, models);
   if (!spec) return spec.error();
   auto planned = PlanOf(**spec, true);
   if (!planned) return planned.error();
-  return planned->plan.has_value();
+  return ResolvedCell{std::move((*spec)->problem), planned->plan.has_value()};
+}
+
+Result<bool> IsLegal(const Problem& problem, ModelStore* models) {
+  auto cell = ResolveAndPlan(problem, models);
+  if (!cell) return cell.error();
+  return cell->legal;
 }
 
 Result<Problem> ResolveProblem(const Problem& problem, ModelStore* models) {

@@ -25,6 +25,14 @@ struct CellRun {
 };
 CellRun ExecuteCell(const Problem& problem, ModelStore* models, const CellLimits& limits);
 
+// The problem with every key resolved (tier, method, fill), and whether the plan says that it is
+// legal; no engine is started.
+struct ResolvedCell {
+  Problem problem;
+  bool legal = true;
+};
+Result<ResolvedCell> ResolveAndPlan(const Problem& problem, ModelStore* models);
+
 // Whether the plan says that the cell is legal; no engine is started.
 Result<bool> IsLegal(const Problem& problem, ModelStore* models);
 

@@ -9,6 +9,7 @@
 #include <set>
 #include <sstream>
 
+#include "harness/checkpoint/shown.h"
 #include "harness/run/cell.h"
 #include "kernels/registry.h"
 
@@ -34,7 +35,7 @@ Result<Json> ParseJson(const std::string& text, const std::string& path) {
   };
   try {
     Json json = Json::parse(text, look);
-    if (!twice.empty()) return Error{fmt::format("{}: an object has {} twice", path, twice)};
+    if (!twice.empty()) return Error{fmt::format("{}: an object has {} twice", path, Shown(twice))};
     return json;
   } catch (const Json::exception& error) {
     return Error{fmt::format("{}: not JSON: {}", path, error.what())};
@@ -53,7 +54,8 @@ Result<Json> ReadFile(const std::string& path) {
   }
   for (const auto& [key, value] : json->items()) {
     if (key != "about" && key != "rows" && key != "skips") {
-      return Error{fmt::format("{}: unknown key {}; allowed are about, rows, skips", path, key)};
+      return Error{
+          fmt::format("{}: unknown key {}; allowed are about, rows, skips", path, Shown(key))};
     }
   }
   if (json->contains("skips") && !(*json)["skips"].is_array()) {
@@ -74,7 +76,7 @@ std::string Complain(const Json& json) {
   if (!json.is_object()) return "a row must be an object";
   for (const auto& [key, value] : json.items()) {
     if (!kAllowed.count(key)) {
-      return fmt::format("unknown key {}; allowed are {}", key, fmt::join(kAllowed, ", "));
+      return fmt::format("unknown key {}; allowed are {}", Shown(key), fmt::join(kAllowed, ", "));
     }
   }
   if (!json.contains("name") || !json["name"].is_string() || !json.contains("kind") ||
@@ -131,7 +133,8 @@ Result<MatrixRow> ReadRow(const Json& json, const std::string& where) {
     const bool known = std::any_of(row.cross.begin(), row.cross.end(),
                                    [&](const auto& item) { return item.first == key; });
     if (!known) {
-      return Error{fmt::format("{}: cross has {}, which is no key of problem strings", where, key)};
+      return Error{
+          fmt::format("{}: cross has {}, which is no key of problem strings", where, Shown(key))};
     }
   }
   return row;
@@ -152,27 +155,34 @@ std::vector<std::string> Cross(const MatrixRow& row) {
   return problems;
 }
 
-// A problem for each kernel of the registry that takes the cell's weights.
-std::vector<Problem> WithKernels(const Problem& problem) {
+// A problem for each kernel of the registry that takes the cell's weights, with its tier and its
+// activations, if the row does not say which. Both ways of running a kernel have one name and one
+// cell: which of them runs is the host's to say.
+std::vector<Problem> WithKernels(const Problem& asked, const std::string& method) {
   std::vector<Problem> crossed;
+  std::set<std::string> named;
   for (const kernels::LinearKernel& kernel : kernels::LinearKernels()) {
-    if (kernel.method != problem.Get("method")) continue;
-    Problem with = problem;
+    const std::string tier(kernels::NameOf(kernel.tier));
+    const bool fits = kernel.method == method &&
+                      (!asked.Has("act") || asked.Get("act") == kernel.act) &&
+                      (!asked.Has("tier") || asked.Get("tier") == tier);
+    if (!fits || !named.insert(std::string(kernel.name)).second) continue;
+    Problem with = asked;
     with.keys["kernel"] = std::string(kernel.name);
-    with.keys["tier"] = std::string(kernels::NameOf(kernel.tier));
+    with.keys["tier"] = tier;
+    with.keys["act"] = std::string(kernel.act);
+    if (method == "bf16") with.keys.erase("act");
     crossed.push_back(std::move(with));
   }
   return crossed;
 }
 
-Status AddCell(const Problem& problem, size_t row, ModelStore* models, std::set<std::string>* seen,
+Status AddCell(ResolvedCell resolved, size_t row, std::set<std::string>* seen,
                std::vector<MatrixCell>* cells) {
-  MatrixCell cell{problem, row, true};
-  auto legal = IsLegal(problem, models);
-  if (!legal) return legal.error();
-  cell.legal = *legal;
-  if (!seen->insert(PrintCanonical(problem)).second) {
-    return Error{fmt::format("two cells of the matrix are the same: {}", PrintMinimal(problem))};
+  MatrixCell cell{std::move(resolved.problem), row, resolved.legal};
+  if (!seen->insert(PrintCanonical(cell.problem)).second) {
+    return Error{
+        fmt::format("two cells of the matrix are the same: {}", PrintMinimal(cell.problem))};
   }
   cells->push_back(std::move(cell));
   return Ok();
@@ -194,12 +204,12 @@ Result<std::vector<Skip>> ReadSkips(const std::string& path) {
     }
     for (const auto& [key, value] : item.items()) {
       if (key == "cells" || key == "reason") continue;
-      return Error{fmt::format("{}: unknown key {}; allowed are cells, reason", where, key)};
+      return Error{fmt::format("{}: unknown key {}; allowed are cells, reason", where, Shown(key))};
     }
     Skip skip{{}, item["reason"]};
     for (const Json& text : item["cells"]) {
       auto filter = ParseFilter(text.is_string() ? text.get<std::string>() : text.dump());
-      if (!filter) return Error{fmt::format("{}: {}", where, filter.error().message)};
+      if (!filter) return Error{fmt::format("{}: {}", where, Shown(filter.error().message, 2000))};
       skip.filters.push_back(std::move(*filter));
     }
     skips.push_back(std::move(skip));
@@ -217,7 +227,7 @@ Result<std::vector<MatrixRow>> ReadMatrix(const std::string& path) {
     auto row = ReadRow(item, fmt::format("{}: row {}", path, rows.size()));
     if (!row) return row.error();
     if (!names.insert(row->name).second) {
-      return Error{fmt::format("{}: two rows are named {}", path, row->name)};
+      return Error{fmt::format("{}: two rows are named {}", path, Shown(row->name))};
     }
     row->path = path;
     rows.push_back(std::move(*row));
@@ -238,12 +248,20 @@ Result<std::vector<MatrixCell>> ExpandMatrix(const std::vector<MatrixRow>& rows,
       };
       auto problem = ParseProblem(text);
       if (!problem) return where(problem.error());
-      auto resolved = ResolveProblem(*problem, models);
+      auto resolved = ResolveAndPlan(*problem, models);
       if (!resolved) return where(resolved.error());
-      const std::vector<Problem> expanded =
-          rows[index].registry ? WithKernels(*resolved) : std::vector<Problem>{*resolved};
-      for (const Problem& one : expanded) {
-        auto added = AddCell(one, index, models, &seen, &cells);
+      std::vector<ResolvedCell> expanded;
+      if (!rows[index].registry) {
+        expanded.push_back(std::move(*resolved));
+      } else {
+        for (const Problem& one : WithKernels(*problem, resolved->problem.Get("method"))) {
+          auto with = ResolveAndPlan(one, models);
+          if (!with) return where(with.error());
+          expanded.push_back(std::move(*with));
+        }
+      }
+      for (ResolvedCell& one : expanded) {
+        auto added = AddCell(std::move(one), index, &seen, &cells);
         if (!added) return where(added.error());
       }
     }

@@ -39,7 +39,7 @@ TEST(Problem, CanonicalWritesEveryDefault) {
   EXPECT_EQ(PrintCanonical(Parse("moe tp=2 model=k2-mini layer=1")),
             "moe engine=native model=k2-mini layer=1 expert=all op=all tp=2 pools=1 ep=1 dp=1 "
             "attn_tp=2 lm_head=tp split=even placement=cpu reduce=sequential:fp32 graph=eager "
-            "tokens=5 routing=model fill=lognormal seed=1 fault=none");
+            "tokens=5 reload=0 routing=model fill=lognormal seed=1 fault=none");
 }
 
 TEST(Problem, MinimalLeavesDefaultsOut) {
@@ -53,14 +53,15 @@ TEST(Problem, KeysAreThoseOfTheTable) {
   std::vector<std::string> names;
   for (const KeyInfo& key : Keys()) names.emplace_back(key.name);
   std::sort(names.begin(), names.end());
-  EXPECT_EQ(names,
-            (std::vector<std::string>{
-                "act",     "attn_tp", "beta",   "chunk",     "dp",          "engine",
-                "ep",      "expert",  "fault",  "fill",      "graph",       "group",
-                "kernel",  "layer",   "layout", "limit",     "linear_beta", "lm_head",
-                "method",  "model",   "op",     "placement", "pools",       "prefill_threshold",
-                "prefix",  "prompt",  "reduce", "routing",   "seed",        "split",
-                "threads", "tier",    "tokens", "tp"}));
+  EXPECT_EQ(names, (std::vector<std::string>{
+                       "act",    "attn_tp", "beta",        "chunk",   "collective",
+                       "dp",     "engine",  "ep",          "expert",  "fault",
+                       "fill",   "graph",   "group",       "kernel",  "layer",
+                       "layout", "limit",   "linear_beta", "lm_head", "method",
+                       "model",  "op",      "placement",   "pools",   "prefill_threshold",
+                       "prefix", "prompt",  "reduce",      "reload",  "routing",
+                       "seed",   "split",   "threads",     "tier",    "tokens",
+                       "tp"}));
   EXPECT_EQ(Kinds().size(), 11u);
 }
 

@@ -188,12 +188,13 @@ TEST(Resolve, KeysThatTheKindHasNoUseFor) {
 }
 
 TEST(Resolve, WhatIsNotBuiltIsNotPassedOver) {
-  for (const char* key : {"ep=2", "dp=2", "pools=2", "split=ceil", "placement=gpu", "reduce=ring",
-                          "graph=captured", "lm_head=dp", "limit=7", "beta=2", "linear_beta=2",
-                          "chunk=2", "prefix=3", "prefill_threshold=9", "tokens=4x1"}) {
+  for (const char* key :
+       {"ep=2", "dp=2", "pools=2", "split=ceil", "placement=gpu", "graph=captured", "lm_head=dp",
+        "beta=2", "linear_beta=2", "chunk=2", "prefix=3", "prefill_threshold=9", "tokens=4x1"}) {
     const std::string text = std::string("model model=llama-mini ") + key;
     ExpectError(text, ErrorKind::kUnsupported, {std::string(key).substr(0, 3), "built"});
   }
+  ExpectError("model model=llama-mini reduce=ring:int4", ErrorKind::kUnsupported, {"ring:int4"});
   ExpectError("lora model=llama-mini", ErrorKind::kUnsupported, {"lora"});
   ExpectError("collective model=k2-mini layer=1 fill=real", ErrorKind::kUnsupported, {"fill=real"});
 }
