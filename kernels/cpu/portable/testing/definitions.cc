@@ -69,6 +69,7 @@ void SignBits(const Operands& o, uint8_t* out) {
   }
 
 constexpr Probe kDefinitions[] = {
+    {"_mm512_movepi32_mask", Same::kBits, SignBits},
     DEFINE("_mm_add_ps", float, float, 4, a(i) + b(i)),
     DEFINE("_mm_add_ss", float, float, 4, i == 0 ? a(0) + b(0) : a(i)),
     DEFINE("_mm256_add_ps", float, float, 8, a(i) + b(i)),
@@ -96,7 +97,7 @@ constexpr Probe kDefinitions[] = {
            Saturated(a(2 * i) * static_cast<int8_t>(b(2 * i)) +
                      a(2 * i + 1) * static_cast<int8_t>(b(2 * i + 1)))),
     DEFINE("_mm512_madd_epi16", uint32_t, int16_t, 16,
-           int64_t{a(2 * i)} * b(2 * i) + int64_t{a(2 * i + 1)} * b(2 * i + 1)),
+           int64_t(a(2 * i)) * b(2 * i) + int64_t(a(2 * i + 1)) * b(2 * i + 1)),
     DEFINE("_mm_slli_epi32/16", uint32_t, uint32_t, 4, a(i) << 16),
     DEFINE("_mm512_slli_epi32/0", uint32_t, uint32_t, 16, a(i)),
     DEFINE("_mm512_slli_epi32/23", uint32_t, uint32_t, 16, a(i) << 23),
@@ -228,7 +229,6 @@ constexpr Probe kDefinitions[] = {
     DEFINE("_mm512_unpackhi_epi8", uint8_t, uint8_t, 64,
            i % 2 == 0 ? a(i / 16 * 16 + 8 + i % 16 / 2) : b(i / 16 * 16 + 8 + i % 16 / 2)),
     DEFINE("_mm512_mask_blend_ps", uint32_t, uint32_t, 16, Bit(o, i) ? b(i) : a(i)),
-    {"_mm512_movepi32_mask", Same::kBits, SignBits},
 };
 
 }  // namespace
