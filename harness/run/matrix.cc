@@ -131,7 +131,7 @@ Result<MatrixRow> ReadRow(const Json& json, const std::string& where) {
   }
   for (const auto& [key, values] : json["cross"].items()) {
     const bool known = std::any_of(row.cross.begin(), row.cross.end(),
-                                   [&](const auto& item) { return item.first == key; });
+                                   [&key = key](const auto& item) { return item.first == key; });
     if (!known) {
       return Error{
           fmt::format("{}: cross has {}, which is no key of problem strings", where, Shown(key))};
