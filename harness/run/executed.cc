@@ -24,14 +24,14 @@ constexpr const char* kHardware = "hardware";
 
 // How it ran, by the records: hardware only where each says so. Of a load nothing is recorded; its
 // tier is emulated where the host lacks it.
-std::string HowOf(const CellSpec& spec, const abi::Outcome& outcome) {
+std::string HowOf(const CellSpec& spec, const abi::Outcome& outcome, const std::string& emulate) {
   std::set<std::string> emulated;
   for (const ExecutedRecord& record : outcome.trace.executed) {
     if (!record.how.empty() && record.how != kHardware) emulated.insert(record.how);
   }
   const std::vector<std::string> tiers = NativeTiers();
   const bool has = std::find(tiers.begin(), tiers.end(), spec.problem.Get("tier")) != tiers.end();
-  if (spec.mode == Mode::kLoad && Emulates(spec) && !has) {
+  if (spec.mode == Mode::kLoad && Emulates(spec) && (!has || emulate == "always")) {
     emulated.insert(std::string(kernels::NameOf(kernels::How::kPortable)));
   }
   return emulated.empty() ? kHardware : Distinct(emulated);
@@ -97,7 +97,8 @@ std::string OtherWay(const Executed& executed, const std::string& emulate) {
 
 }  // namespace
 
-Executed ReadExecuted(const CellSpec& spec, const abi::Outcome& outcome) {
+Executed ReadExecuted(const CellSpec& spec, const abi::Outcome& outcome,
+                      const std::string& emulate) {
   Executed executed;
   std::set<std::string> kernels, tiers, layouts, acts;
   std::map<int, std::set<std::string>> by_rank;
@@ -123,7 +124,7 @@ Executed ReadExecuted(const CellSpec& spec, const abi::Outcome& outcome) {
   executed.tier = Distinct(tiers);
   executed.layout = Distinct(layouts);
   executed.act = Distinct(acts);
-  executed.how = HowOf(spec, outcome);
+  executed.how = HowOf(spec, outcome, emulate);
   executed.engine = outcome.engine_name + "@" + outcome.engine_revision;
   executed.tp = spec.degrees.tp;
   const auto first = by_rank.find(0);

@@ -9,9 +9,11 @@
 
 namespace assay::run {
 
-Executed ReadExecuted(const CellSpec& spec, const abi::Outcome& outcome);
+// `emulate` here and below: as in CellLimits.
+Executed ReadExecuted(const CellSpec& spec, const abi::Outcome& outcome,
+                      const std::string& emulate);
 
-// Whether what ran is what the cell asked for; the reason if not. `emulate` as in CellLimits.
+// Whether what ran is what the cell asked for; the reason if not.
 std::string Fallback(const CellSpec& spec, const abi::Outcome& outcome, const Executed& executed,
                      const std::string& emulate);
 

@@ -4,9 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
+#include <memory>
 #include <set>
+
+#include "harness/run/codes.h"
 
 namespace assay::run {
 namespace {
@@ -264,6 +268,86 @@ TEST(Fill, NamesAreClosed) {
   EXPECT_TRUE(GeneratesWeights(Fill::kExact) && GeneratesWeights(Fill::kExtreme));
   EXPECT_FALSE(GeneratesWeights(Fill::kNormal) || GeneratesWeights(Fill::kLognormal) ||
                GeneratesWeights(Fill::kReal));
+}
+
+TEST(Codes, EveryGroupHasAnAmaxOf127) {
+  const TapValue value = FillCodes(3, "x", 4, 96);
+  const auto* bits = reinterpret_cast<const uint16_t*>(value.bytes.data());
+  for (int64_t group = 0; group < 4 * 3; ++group) {
+    float most = 0;
+    for (int64_t i = 0; i < 32; ++i) {
+      const float x = std::bit_cast<float>(static_cast<uint32_t>(bits[group * 32 + i]) << 16);
+      EXPECT_EQ(x, std::nearbyint(x));
+      most = std::max(most, std::abs(x));
+    }
+    EXPECT_EQ(most, 127.0f) << group;
+  }
+}
+
+std::unique_ptr<MadeSource> Made(const MemorySource& base, const std::string& method, Fill fill,
+                                 int64_t seed) {
+  auto made = MakeSource(base, method, {{"m.up_proj", 64, 128}});
+  EXPECT_TRUE(made.ok());
+  (*made)->Make(fill, seed);
+  return std::move(*made);
+}
+
+TEST(Codes, ReplaceTheParameterAndNothingElse) {
+  MemorySource base;
+  base.Put("m.up_proj.weight", DType::kBF16, {64, 128}, std::vector<std::byte>(64 * 128 * 2));
+  base.Put("m.up_proj.bias", DType::kBF16, {64}, std::vector<std::byte>(128));
+  base.Put("m.down_proj.weight", DType::kBF16, {1, 1}, std::vector<std::byte>(2));
+  const auto int4 = Made(base, "ct-int4-g32", Fill::kLognormal, 1);
+  EXPECT_EQ(int4->Names(), (std::vector<std::string>{
+                               "m.down_proj.weight", "m.up_proj.bias", "m.up_proj.weight_packed",
+                               "m.up_proj.weight_scale", "m.up_proj.weight_shape"}));
+  EXPECT_EQ(int4->Find("m.up_proj.weight"), nullptr);
+  EXPECT_FALSE(int4->IsMade("m.up_proj.bias"));
+  const auto q41 = Made(base, "gguf-q4_1", Fill::kLognormal, 1);
+  const TensorView* blocks = q41->Find("m.up_proj.weight");
+  ASSERT_NE(blocks, nullptr);
+  EXPECT_EQ(blocks->shape, (std::vector<int64_t>{64, 4}));
+  EXPECT_EQ(blocks->bytes.size(), 64u * 4 * 20);
+}
+
+TEST(Codes, AreAFunctionOfTheSeed) {
+  const MemorySource base;
+  for (const std::string_view id : MadeMethods()) {
+    const std::string method(id);
+    const auto one = Made(base, method, Fill::kExtreme, 1),
+               same = Made(base, method, Fill::kExtreme, 1),
+               other = Made(base, method, Fill::kExtreme, 2);
+    for (const std::string& name : one->Names()) {
+      const auto a = one->Find(name)->bytes, b = same->Find(name)->bytes,
+                 c = other->Find(name)->bytes;
+      EXPECT_TRUE(std::equal(a.begin(), a.end(), b.begin(), b.end())) << name;
+      if (name.ends_with("shape")) continue;
+      EXPECT_FALSE(std::equal(a.begin(), a.end(), c.begin(), c.end())) << name;
+    }
+  }
+}
+
+TEST(Codes, ExtremeHasTheCodesThatAreGotWrong) {
+  const MemorySource base;
+  const auto mxfp4 = Made(base, "deepseek-v4-mxfp4", Fill::kExtreme, 1);
+  std::set<int> bytes;
+  for (const std::byte b : mxfp4->Find("m.up_proj.scale")->bytes) bytes.insert(static_cast<int>(b));
+  for (const int special : {0, 1, 254}) EXPECT_TRUE(bytes.count(special)) << special;
+  EXPECT_FALSE(bytes.count(255));
+  const auto q80 = Made(base, "gguf-q8_0", Fill::kExtreme, 1);
+  const auto blocks = q80->Find("m.up_proj.weight")->bytes;
+  bool least = false;
+  for (size_t i = 0; i < blocks.size(); ++i) least |= i % 34 >= 2 && blocks[i] == std::byte{0x80};
+  EXPECT_TRUE(least);
+}
+
+TEST(Codes, WhatCannotBeMade) {
+  const MemorySource base;
+  const auto odd = MakeSource(base, "gguf-q4_1", {{"m.up_proj", 4, 48}});
+  ASSERT_FALSE(odd.ok());
+  EXPECT_NE(odd.error().message.find("m.up_proj"), std::string::npos);
+  EXPECT_NE(odd.error().message.find("48"), std::string::npos);
+  EXPECT_FALSE(MakeSource(base, "bf16", {{"m.up_proj", 4, 32}}).ok());
 }
 
 }  // namespace

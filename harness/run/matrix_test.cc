@@ -165,9 +165,17 @@ TEST(Matrix, StatedCountsMustAgree) {
 }
 
 TEST(Matrix, RegistryRowsHaveACellForEachKernelOfTheMethod) {
-  const auto cells = Expand(
-      File(R"({"name": "x", "kind": "linear", "kernels": "registry", "legal": 1, "cross": )"
-           R"({"model": ["k2-mini-int4-g32"], "layer": [1], "op": ["moe.down", "attn.q"]}})"));
+  const auto row = [](const std::string& cross) {
+    return R"({"name": "x", "kind": "linear", "kernels": "registry", "legal": 1, "cross": {)"
+           R"("model": ["k2-mini-int4-g32"], "layer": [1], )" +
+           cross + "}}";
+  };
+  auto cells = Expand(File(row(R"("op": ["moe.down", "attn.q"])")));
+  for (const MatrixCell& cell :
+       Expand(File(row(R"("op": ["moe.down"], "expert": [1], "method": ["gguf-q4_1", )"
+                       R"("gguf-q8_0", "deepseek-v4-mxfp4"])")))) {
+    cells.push_back(cell);
+  }
   std::map<std::string, std::set<std::string>> by_method;
   for (const MatrixCell& cell : cells) {
     by_method[cell.problem.Get("method")].insert(cell.problem.Get("kernel"));
@@ -180,6 +188,12 @@ TEST(Matrix, RegistryRowsHaveACellForEachKernelOfTheMethod) {
   for (const MatrixCell& cell : cells) {
     const std::string kernel = cell.problem.Get("kernel");
     EXPECT_TRUE(kernel.ends_with(cell.problem.Get("tier"))) << kernel;
+    EXPECT_EQ(kernel.find("a8row") != std::string::npos, cell.problem.Get("act") == "a8row");
+  }
+  // A row that says which gets those alone.
+  for (const MatrixCell& cell : Expand(File(
+           row(R"("op": ["moe.down"], "expert": [1], "act": ["a8g32"], "tier": ["scalar"])")))) {
+    EXPECT_EQ(cell.problem.Get("kernel"), "linear_ct_int4_g32_a8g32_row_scalar");
   }
 }
 
@@ -192,7 +206,7 @@ TEST(Matrix, TheDefaultCoversEveryKernel) {
   EXPECT_EQ(KernelsWithoutCells(*cells), std::vector<std::string>{});
   const auto legal = std::count_if(cells->begin(), cells->end(),
                                    [](const MatrixCell& cell) { return cell.legal; });
-  EXPECT_GE(legal, 400);
+  EXPECT_GE(legal, 1000);
   EXPECT_LT(legal, static_cast<int64_t>(cells->size())) << "no illegal cell";
   std::set<std::string> kinds, models;
   for (const MatrixCell& cell : *cells) {

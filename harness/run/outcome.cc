@@ -356,7 +356,7 @@ void ReadEnding(const CellSpec& spec, const abi::Outcome& outcome,
 void JudgeOutcome(const CellSpec& spec, const abi::Outcome& outcome,
                   const std::vector<ShardKey>& expected, const std::string& emulate,
                   CellResult* result) {
-  result->executed = ReadExecuted(spec, outcome);
+  result->executed = ReadExecuted(spec, outcome, emulate);
   Findings found;
   found.request = RequestOf(spec, outcome);
   auto judgements = Judge(spec, outcome, found.request);

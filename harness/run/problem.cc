@@ -48,6 +48,13 @@ std::string Encode(std::string_view value) {
   return text;
 }
 
+// Control characters encoded: a value may hold a newline, a message may not.
+std::string OneLine(std::string_view text) {
+  std::string line;
+  for (const char c : text) line += IsControl(c) ? Encode({&c, 1}) : std::string(1, c);
+  return line;
+}
+
 // Error: a % that is not followed by two hexadecimal digits, or a byte 0.
 Result<std::string> Decode(std::string_view word, std::string_view text) {
   std::string value;
@@ -94,8 +101,8 @@ Status ReadKey(std::string_view word, Problem* problem) {
   if (!value) return value.error();
   const auto [it, inserted] = problem->keys.emplace(key, std::move(*value));
   if (!inserted) {
-    return Error{
-        fmt::format("{} is given twice, as {} and {}", key, it->second, word.substr(equals + 1))};
+    return Error{fmt::format("{} is given twice, as {} and {}", key, Encode(it->second),
+                             word.substr(equals + 1))};
   }
   return Ok();
 }
@@ -174,7 +181,7 @@ Result<Problem> ParseProblem(std::string_view text) {
   const bool native = problem.Get("engine") == "native";
   for (auto& [key, value] : problem.keys) {
     auto checked = CheckValue(*FindRule(key), value, native);
-    if (!checked) return checked.error();
+    if (!checked) return Error{OneLine(checked.error().message), checked.error().kind};
     value = std::move(*checked);
   }
   if (!problem.Has("model")) {
