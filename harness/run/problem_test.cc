@@ -245,5 +245,15 @@ TEST(Problem, PrintingAndReadingBackIsTheIdentity) {
   }
 }
 
+// A value may hold an encoded newline; what is said about it is one line all the same.
+TEST(Problems, MessagesAreOneLineWhateverTheValue) {
+  for (const char* text : {"model model=a%0Ab model=c", "model model=m tier=sca%0Alar"}) {
+    const auto problem = ParseProblem(text);
+    ASSERT_FALSE(problem.ok());
+    EXPECT_EQ(problem.error().message.find('\n'), std::string::npos) << problem.error().message;
+    EXPECT_NE(problem.error().message.find("%0A"), std::string::npos) << problem.error().message;
+  }
+}
+
 }  // namespace
 }  // namespace assay::run

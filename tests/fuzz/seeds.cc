@@ -164,6 +164,8 @@ std::vector<std::string> SeedsOf(std::string_view name) {
   if (name == "problem") {
     return {"moe model=k2-mini-int4-g32 layer=1 tp=4 tier=scalar fault=K03/rank0 tokens=33+1",
             "model model=/a%20b/c split=list:5,3,2 placement=hybrid:2 reduce=ring:bf16 limit=7.0",
+            // Given twice below damage: the first value is shown encoded too.
+            "model model=/a%0Ab",
             "collective model=k2-mini tp=8 attn_tp=4 fill=exact seed=3 act=a8g32 reload=1"};
   }
   if (name == "results") return {Results()};
