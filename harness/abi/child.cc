@@ -107,7 +107,7 @@ class Unpacker {
 
   static bool ReadType(MetaReader* meta, DType* out) {
     const int64_t number = meta->Number();
-    if (number < 0 || number > static_cast<int64_t>(DType::kU64)) return false;
+    if (number < 0 || number > static_cast<int64_t>(DType::kNvfp4Block)) return false;
     *out = static_cast<DType>(number);
     return true;
   }

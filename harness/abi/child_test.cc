@@ -105,6 +105,43 @@ TEST(Child, DecoysAreLoadedFirst) {
   EXPECT_TRUE(Contains(failed.message, "second load of rank 0")) << failed.message;
 }
 
+TEST(Child, BlocksAreStoredValues) {
+  assay_engine engine = GoodEngine();
+  engine.export_shard = [](assay_session* session, int32_t, const char*, assay_shard* out,
+                           assay_error*) {
+    out->layout = "row";
+    out->dtype = ASSAY_Q4_1;
+    out->total_rows = out->rows = 1;
+    out->columns = 3;  // of 20 bytes: the 15 floats of the weight
+    out->data = Of(session)->weight.data();
+    out->bytes = 60;
+    return int{ASSAY_OK};
+  };
+  TestScript test(&engine);
+  const Outcome outcome = RunInChild(test.script);
+  ASSERT_EQ(outcome.ending, Ending::kFinished) << outcome.message;
+  EXPECT_EQ(outcome.trace.shards.at({"w.weight", 0}).dtype, DType::kQ4_1);
+  EXPECT_EQ(Floats(outcome.trace.shards.at({"w.weight", 0}).bytes), test.w);
+  // What differs between the passes is named by its byte.
+  engine.load = [](assay_session* session, const assay_load* request, assay_error* error) {
+    const int status = TestLoad(session, request, error);
+    static float other = 0;
+    Of(session)->weight[7] = other += 1;
+    return status;
+  };
+  const Outcome dirty = RunInChild(test.script);
+  EXPECT_EQ(dirty.ending, Ending::kDirty) << dirty.message;
+  // A type that nobody knows.
+  engine.export_shard = [](assay_session* session, int32_t, const char*, assay_shard* out,
+                           assay_error*) {
+    out->layout = "row";
+    out->dtype = ASSAY_NVFP4 + 1;
+    out->data = Of(session)->weight.data();
+    return int{ASSAY_OK};
+  };
+  EXPECT_TRUE(Contains(RunInChild(test.script).message, "its type 28 is unknown"));
+}
+
 TEST(Child, AReduceScatterHasAnOutputForEachRank) {
   assay_engine engine = GoodEngine();
   engine.reduce = [](assay_session*, const assay_reduce* request, assay_error*) {

@@ -67,6 +67,7 @@ class MarginPattern {
 }  // namespace
 
 uint64_t PoisonBits(Poison poison, DType dtype) {
+  if (IsBlock(dtype)) dtype = DType::kU8;  // a block has no bits of one value: byte by byte
   const int64_t bytes = SizeOf(dtype).count();
   if (poison == Poison::kNaN) return ~uint64_t{0} >> (64 - 8 * bytes);
   switch (dtype) {
@@ -96,7 +97,7 @@ uint64_t PoisonBits(Poison poison, DType dtype) {
 
 void FillPoison(Poison poison, DType dtype, std::span<std::byte> memory) {
   const uint64_t bits = PoisonBits(poison, dtype);
-  const auto size = static_cast<size_t>(SizeOf(dtype).count());
+  const auto size = IsBlock(dtype) ? 1 : static_cast<size_t>(SizeOf(dtype).count());
   if (poison == Poison::kNaN) {
     std::memset(memory.data(), 0xff, memory.size());
     return;

@@ -95,8 +95,10 @@ void Recorder::Shard(const ShardKey& key, const ExportedShard& shard,
   for (int64_t extent : {shard.total_rows, shard.first_row, shard.rows, shard.columns}) {
     meta.Put(extent);
   }
-  // In another layout a stored value may lie anywhere: bytes are all that can be named.
-  const DType dtype = shard.layout == "row" ? shard.dtype : DType::kU8;
+  // In another layout a stored value may lie anywhere, and a block is none: bytes are all that can
+  // be named.
+  const bool values = shard.layout == "row" && !IsBlock(shard.dtype);
+  const DType dtype = values ? shard.dtype : DType::kU8;
   Give({fmt::format("shard {} of rank {}", key.component, key.rank), dtype}, RecordType::kShard,
        meta, bytes);
 }

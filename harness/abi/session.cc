@@ -20,7 +20,7 @@ std::string AtRank(std::string_view what, std::string_view name, int rank) {
 std::string Complain(const assay_shard& shard) {
   std::string layout;
   if (!ReadName(shard.layout, &layout)) return "its layout's tag is no name";
-  if (shard.dtype > ASSAY_U64) return fmt::format("its type {} is unknown", shard.dtype);
+  if (shard.dtype > ASSAY_NVFP4) return fmt::format("its type {} is unknown", shard.dtype);
   const bool negative =
       shard.total_rows < 0 || shard.first_row < 0 || shard.rows < 0 || shard.columns < 0;
   if (negative) return "an extent is negative";
