@@ -306,7 +306,16 @@ TEST(Binary, OneEngineOverASelection) {
   const auto problems = Problems(out);
   EXPECT_GE(problems.size(), 10u);
   EXPECT_EQ(std::set<std::string>(problems.begin(), problems.end()).size(), problems.size());
-  for (const Json& cell : Cells(out)) EXPECT_EQ(cell["executed"]["engine"], "example@1");
+  size_t executed = 0;
+  for (const Json& cell : Cells(out)) {
+    if (cell["executed"].is_null()) {
+      EXPECT_EQ(cell["verdict"], "NOT_EXECUTED") << cell["reason"];
+      continue;
+    }
+    ++executed;
+    EXPECT_EQ(cell["executed"]["engine"], "example@1");
+  }
+  EXPECT_GE(executed, 10u);
 }
 
 TEST(Binary, NoColourWhereThereIsNoTerminal) {
@@ -323,8 +332,14 @@ TEST(Binary, NoColourWhereThereIsNoTerminal) {
 TEST(Binary, ListSaysWhatRunWouldRun) {
   const Ran ran = Invoke({"list", "kind=collective", "fill=exact"});
   EXPECT_EQ(ran.code, 0);
-  EXPECT_EQ(std::count(ran.out.begin(), ran.out.end(), '\n'), 15);
-  EXPECT_TRUE(ran.out.starts_with("collective model=k2-mini ")) << ran.out;
+  std::istringstream lines(ran.out);
+  std::set<std::string> problems;
+  for (std::string line; std::getline(lines, line);) {
+    EXPECT_TRUE(line.starts_with("collective model=k2-mini ")) << line;
+    EXPECT_NE(line.find(" fill=exact"), std::string::npos) << line;
+    EXPECT_TRUE(problems.insert(line).second) << "twice: " << line;
+  }
+  EXPECT_GE(problems.size(), 15u);
   const Ran coverage = Invoke({"list", "--coverage"});
   EXPECT_EQ(coverage.code, 0) << coverage.out;
   EXPECT_EQ(Invoke({"list", "kind=load", "--coverage"}).code, 1) << "no cell for any kernel";
