@@ -19,6 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kExample = "harness/abi/example/libexample.so";
+constexpr const char* kQuiet = "harness/run/libquiet_engine.so";
 constexpr const char* kOdd = "harness/run/libodd_engine.so";
 
 ModelStore& Models() {
@@ -453,6 +454,22 @@ TEST(Cell, ChainsHaveANoiseFloor) {
   // The same cell again, and of another tier: the same chain and floor.
   const CellResult other = Execute("model model=llama-mini prompt=t5 tier=scalar");
   EXPECT_EQ(other.metrics.noise_floor, cell.metrics.noise_floor);
+}
+
+// Of an engine that shows logits alone no op can be judged by itself: what accumulated decides.
+TEST(Cell, LogitsAloneAreDecidedByTheFloor) {
+  const std::string text =
+      std::string("model model=llama-mini prompt=t5 tier=scalar engine=") + kQuiet;
+  const CellResult cell = Execute(text);
+  ExpectVerdict(cell, Verdict::kPass, "by its accumulated error alone");
+  setenv("QUIET_ENGINE", "scaled", 1);
+  const CellResult scaled = Execute(text);
+  unsetenv("QUIET_ENGINE");
+  ExpectVerdict(scaled, Verdict::kFail, "noise floor");
+  ExpectSignature(scaled, "kernel", "accumulation");
+  EXPECT_EQ(scaled.divergences[0].tap, "");
+  ASSERT_FALSE(scaled.ops.empty());
+  EXPECT_GT(scaled.ops.back().accumulated.value_or(0), scaled.ops.back().floor.value_or(1));
 }
 
 TEST(Cell, HostileStringsEndInAVerdict) {

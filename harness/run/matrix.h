@@ -25,6 +25,9 @@ struct MatrixCell {
   Problem problem;
   size_t row = 0;
   bool legal = true;
+  // false: its model is fetched and not on this machine, so that nothing was resolved and nobody
+  // can say whether it is legal.
+  bool known = true;
 };
 
 struct Filter {
@@ -45,11 +48,13 @@ Result<std::vector<Skip>> ReadSkips(const std::string& path);
 Result<std::vector<MatrixRow>> ReadMatrix(const std::string& path);
 
 // All cells, in the order of the rows, keys resolved, legality asked of the planner. Two equal
-// cells are an error, and so is a model that a row names and that is not shipped.
+// cells are an error, and so is a model that a row names and that is neither shipped nor
+// fetched.
 Result<std::vector<MatrixCell>> ExpandMatrix(const std::vector<MatrixRow>& rows,
                                              ModelStore* models);
 
-// Counts legal cells per row against what the rows state. Empty if they agree, else one line.
+// Counts legal cells per row against what the rows state, but for rows with cells of which nobody
+// knows. Empty if they agree, else one line.
 std::string CheckLegal(const std::vector<MatrixRow>& rows, const std::vector<MatrixCell>& cells);
 
 // "key=value[,value]". Error: unknown key.

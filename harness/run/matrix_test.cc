@@ -9,6 +9,7 @@
 #include <map>
 #include <set>
 
+#include "harness/run/cell.h"
 #include "kernels/registry.h"
 
 namespace assay::run {
@@ -217,6 +218,22 @@ TEST(Matrix, TheDefaultCoversEveryKernel) {
   EXPECT_GE(models.size(), 6u);
   // The check itself can fail.
   EXPECT_EQ(KernelsWithoutCells({}).size(), kernels::LinearKernels().size());
+}
+
+TEST(Matrix, ModelsThatAreFetchedNeedNotBeHere) {
+  setenv("ASSAY_MODELS", "/no/such/folder", 1);
+  ModelStore models;
+  const auto rows = ReadMatrix(File(Row(R"("model": ["smollm2", "llama-mini"], "tp": [1, 2])", 9)));
+  const auto cells = ExpandMatrix(*rows, &models);
+  ASSERT_TRUE(cells.ok()) << cells.error().message;
+  EXPECT_EQ(cells->size(), 4u);
+  EXPECT_FALSE((*cells)[0].known);
+  EXPECT_TRUE((*cells)[2].known);
+  EXPECT_EQ(CheckLegal(*rows, *cells), "");
+  const CellResult cell = ExecuteCell((*cells)[0].problem, &models, {}).result;
+  EXPECT_EQ(NameOf(cell.verdict), "NOT_EXECUTED");
+  EXPECT_NE(cell.reason.find("./assay golden fetch smollm2"), std::string::npos) << cell.reason;
+  unsetenv("ASSAY_MODELS");
 }
 
 TEST(Matrix, Filters) {

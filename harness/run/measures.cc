@@ -55,7 +55,7 @@ std::vector<judge::Accumulated> AccumulatedErrors(const CellSpec& spec, const ab
   return errors;
 }
 
-void AddOpRows(const CellSpec& spec, const std::vector<OpJudgement>& judgements, const Chain* chain,
+void AddOpRows(const std::vector<OpJudgement>& judgements, const Chain* chain,
                const std::vector<judge::Accumulated>& accumulated, CellResult* result) {
   std::map<std::string, OpRow> rows;
   std::vector<std::string> order;

@@ -17,9 +17,8 @@ std::vector<judge::Accumulated> AccumulatedErrors(const CellSpec& spec, const ab
                                                   const Chain& chain);
 
 // The worst rank and step of each op, with its accumulated error and floor. `chain` may be nullptr.
-void AddOpRows(const CellSpec& spec, const std::vector<judge::OpJudgement>& judgements,
-               const Chain* chain, const std::vector<judge::Accumulated>& accumulated,
-               CellResult* result);
+void AddOpRows(const std::vector<judge::OpJudgement>& judgements, const Chain* chain,
+               const std::vector<judge::Accumulated>& accumulated, CellResult* result);
 
 // Mode and metrics of the cell; returns its last tap, joined over the ranks (empty: not given).
 reference::Tensor AddCellMetrics(const CellSpec& spec, const abi::Outcome& outcome,

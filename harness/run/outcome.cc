@@ -210,7 +210,7 @@ struct Findings {
 void ReadFailure(const CellSpec& spec, const abi::Outcome& outcome, const Findings& found,
                  CellResult* result) {
   result->verdict = Verdict::kFail;
-  AddOpRows(spec, found.judgements, found.chain.get(), found.accumulated, result);
+  AddOpRows(found.judgements, found.chain.get(), found.accumulated, result);
   locate::LocateRequest where{found.request, &found.judgements, &found.shards};
   auto divergences = locate::Locate(where);
   if (divergences) result->divergences = std::move(*divergences);
@@ -229,7 +229,7 @@ void ReadAccumulation(const CellSpec& spec, const Findings& found, CellResult* r
       "accumulation only: every op is right on its inputs; {} is {:.2e} from the oracle's chain, "
       "more than {} times the noise floor of {:.2e} ({} runs)",
       first.tap, first.rel_l2, judge::kFloorFactor, first.floor, found.chain->floor.runs);
-  AddOpRows(spec, found.judgements, found.chain.get(), found.accumulated, result);
+  AddOpRows(found.judgements, found.chain.get(), found.accumulated, result);
   result->divergences.push_back(locate::AccumulationOnly(found.beyond, found.chain->floor));
 }
 
