@@ -207,8 +207,7 @@ struct Findings {
   reference::Tensor output;  // the last tap
 };
 
-void ReadFailure(const CellSpec& spec, const abi::Outcome& outcome, const Findings& found,
-                 CellResult* result) {
+void ReadFailure(const abi::Outcome& outcome, const Findings& found, CellResult* result) {
   result->verdict = Verdict::kFail;
   AddOpRows(found.judgements, found.chain.get(), found.accumulated, result);
   locate::LocateRequest where{found.request, &found.judgements, &found.shards};
@@ -222,7 +221,7 @@ void ReadFailure(const CellSpec& spec, const abi::Outcome& outcome, const Findin
                                                : Sentence(result->divergences.front());
 }
 
-void ReadAccumulation(const CellSpec& spec, const Findings& found, CellResult* result) {
+void ReadAccumulation(const Findings& found, CellResult* result) {
   const judge::BeyondFloor& first = found.beyond.front();
   result->verdict = Verdict::kFail;
   result->reason = fmt::format(
@@ -387,7 +386,7 @@ void JudgeOutcome(const CellSpec& spec, const abi::Outcome& outcome,
   const bool wrong_op = std::any_of(found.judgements.begin(), found.judgements.end(),
                                     [](const OpJudgement& judged) { return !judged.pass; });
   if (wrong_op || !found.shards.findings.empty()) {
-    ReadFailure(spec, outcome, found, result);
+    ReadFailure(outcome, found, result);
   } else if (outcome.ending == abi::Ending::kDirty) {
     result->verdict = Verdict::kFail;
     result->reason = outcome.message;
@@ -395,7 +394,7 @@ void JudgeOutcome(const CellSpec& spec, const abi::Outcome& outcome,
   } else if (ReadOther(spec, outcome, emulate, result)) {
     return;
   } else if (!found.beyond.empty()) {
-    ReadAccumulation(spec, found, result);
+    ReadAccumulation(found, result);
   } else {
     ReadPass(spec, found, expected.size(), result);
   }
