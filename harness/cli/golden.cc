@@ -78,7 +78,9 @@ nlohmann::ordered_json RowsJson(const std::vector<GoldenRow>& rows) {
 
 int Verify(const std::vector<std::string>& words, bool json) {
   if (words.size() > 2) return BadUsage("golden verify: one folder at most");
-  auto rows = reference::VerifyGoldens(words.size() == 2 ? words[1] : run::GoldensFolder());
+  // A folder of somebody's own names its fetched models too, but they lie where fetch puts them.
+  auto rows = reference::VerifyGoldens(words.size() == 2 ? words[1] : run::GoldensFolder(),
+                                       FetchedFolder());
   if (!rows) return BadUsage(rows.error().message);
   if (json) {
     std::puts(RowsJson(*rows).dump(1).c_str());
