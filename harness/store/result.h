@@ -122,10 +122,10 @@ struct RunHeader {
   std::string run_id, revision, selection, machine_json, engines_json;
   bool dirty = false;
   int64_t seed = 1;
-  std::optional<CellList> cells;          // nullopt: written by an earlier version
-  std::string emulate;                    // --emulate; empty: not recorded
-  std::vector<std::string> requirements;  // --require, as given
-  std::vector<std::string> merged;        // run ids of the shards that this is made of
+  std::optional<CellList> cells = {};          // nullopt: written by an earlier version
+  std::string emulate = {};                    // --emulate; empty: not recorded
+  std::vector<std::string> requirements = {};  // --require, as given
+  std::vector<std::string> merged = {};        // run ids of the shards that this is made of
 };
 
 struct Totals {

@@ -10,7 +10,7 @@ namespace {
 
 TEST(Mutations, Matrix) { Drive("matrix", FuzzMatrix, 10000); }
 
-TEST(Seeds, AreRead) {
+TEST(MatrixSeeds, AreRead) {
   for (const std::string& seed : SeedsOf("matrix")) {
     const std::string path =
         FileOf("matrix.json", reinterpret_cast<const uint8_t*>(seed.data()), seed.size());
