@@ -6,12 +6,9 @@
 
 #include "kernels/faults/faults.h"
 #include "kernels/faults/interceptor.h"
+#include "kernels/faults/where.h"
 
 namespace assay::kernels::faults {
-
-inline bool IsExpert(std::string_view component, std::string_view end) {
-  return component.find(".moe.e") != std::string_view::npos && component.ends_with(end);
-}
 
 // The start of a rank's slice is counted in words and applied to bytes: rank 1 begins at byte 8
 // where it should begin at word 8. Rank 0 begins at 0 in any unit, and is right.
@@ -118,11 +115,17 @@ struct K07Swap final : Interceptor {
 
   void BeforeSlice(SliceRequest& request) const override {
     const shard::Component& component = request.plan.component;
-    if (!IsExpert(component.name, ".weight") || component.packing.elements.count() == 1) return;
-    // A block has its scale beside its codes: blocks of 8-bit codes have no nibbles either.
-    if (IsBlock(component.dtype)) return;
+    if (!IsMlp(component.name, ".weight") || component.packing.elements.count() == 1) return;
+    // A Q4_1 block begins with its scale and minimum; blocks of 8-bit codes have no nibbles.
+    const bool block = IsBlock(component.dtype);
+    if (block && component.dtype != DType::kQ4_1) return;
+    const auto stride = static_cast<size_t>(SizeOf(component.dtype).count());
+    const size_t head = block ? 4 : 0;
     request.replaced.assign(request.tensor.bytes.begin(), request.tensor.bytes.end());
-    for (std::byte& byte : request.replaced) byte = (byte << 4) | (byte >> 4);
+    for (size_t at = 0; at < request.replaced.size(); ++at) {
+      std::byte& byte = request.replaced[at];
+      if (at % stride >= head) byte = (byte << 4) | (byte >> 4);
+    }
     request.tensor.bytes = request.replaced;
   }
 };
@@ -148,13 +151,14 @@ struct K08Rank1 final : Interceptor {
 
   void BeforeSlice(SliceRequest& request) const override {
     const std::string& component = request.plan.component.name;
-    if (request.rank != 1 || component.find(".moe.e") == std::string::npos) return;
-    const std::string ours = component.find(".gate.") != std::string::npos ? "gate_proj"
-                             : component.find(".up.") != std::string::npos ? "up_proj"
-                                                                           : "";
-    if (ours.empty()) return;
+    if (request.rank != 1 || !IsMlp(component, "")) return;
+    const bool gate = component.find(".gate.") != std::string::npos;
+    if (!gate && component.find(".up.") == std::string::npos) return;
     std::string other = request.tensor.name;
-    other.replace(other.find(ours), ours.size(), ours == "up_proj" ? "gate_proj" : "up_proj");
+    const std::string_view ours = gate ? "gate" : "up";  // gate_proj, or ffn_gate of a GGUF
+    const size_t at = other.rfind(ours);
+    if (at == std::string::npos) return;
+    other.replace(at, ours.size(), gate ? "up" : "gate");
     if (const TensorView* tensor = request.all->Find(other)) request.tensor = *tensor;
   }
 };

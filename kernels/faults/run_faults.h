@@ -9,11 +9,13 @@
 
 #include "kernels/faults/faults.h"
 #include "kernels/faults/interceptor.h"
+#include "kernels/faults/where.h"
 
 namespace assay::kernels::faults {
 
-inline bool IsExpertAct(std::string_view tap) {
-  return tap.find(".moe.e") != std::string_view::npos && tap.ends_with(".act");
+// The reduces behind them.
+inline bool IsMlpSum(std::string_view tap) {
+  return tap.ends_with(".moe.out") || (tap.starts_with(kDenseMlp) && tap.ends_with(".out"));
 }
 
 // Of one op, the experts' down, so that the first wrong op is the same in every cell. Zeros at the
@@ -32,9 +34,7 @@ struct K21Tail8 final : Interceptor {
 
   void BeforeLinear(LinearCall& call) const override {
     const std::string_view tap = call.taps.front();
-    const bool experts_down =
-        tap.find(".moe.e") != std::string_view::npos && tap.ends_with(".down");
-    if (!experts_down || call.kernel->tier != Tier::kAvx2) return;
+    if (!IsMlp(tap, ".down") || call.kernel->tier != Tier::kAvx2) return;
     call.OwnActivations();
     const int64_t k = call.weight.k, groups = k / 32;
     for (int64_t row = 0; row < call.m; ++row) {
@@ -67,7 +67,9 @@ struct K23LastRow final : Interceptor {
       "token-row"};
 
   void BeforeLinear(LinearCall& call) const override {
-    if (!call.taps.front().ends_with("shared.down") || call.m < kTile) return;
+    const std::string_view tap = call.taps.front();
+    const bool here = tap.ends_with("shared.down") || (IsMlp(tap, ".down") && !IsExpert(tap, ""));
+    if (!here || call.m < kTile) return;
     call.OwnActivations();
     const int64_t k = call.weight.k, groups = k / 32;
     const auto repeat = [](auto* values, int64_t row, int64_t width) {
@@ -97,7 +99,7 @@ struct K29Truncate final : Interceptor {
       "truncated-rounding"};
 
   void BeforeRound(RoundCall& call) const override {
-    if (!IsExpertAct(call.tap) || call.type != DType::kBF16) return;
+    if (!IsMlp(call.tap, ".act") || call.type != DType::kBF16) return;
     for (float& value : call.values) {
       if (std::isnan(value)) continue;
       value = std::bit_cast<float>(std::bit_cast<uint32_t>(value) & 0xFFFF0000u);
@@ -119,7 +121,7 @@ struct K40None final : Interceptor {
       "clamp-missing"};
 
   void BeforeAct(ActCall& call) const override {
-    if (IsExpertAct(call.tap)) call.limit = std::numeric_limits<float>::infinity();
+    if (IsMlp(call.tap, ".act")) call.limit = std::numeric_limits<float>::infinity();
   }
 };
 
@@ -140,7 +142,7 @@ struct K41Missing final : Interceptor {
       "missing-rank"};
 
   void BeforeReduce(ReduceCall& call) const override {
-    if (!call.tap.ends_with(".moe.out") || call.parts.size() < 2) return;
+    if (!IsMlpSum(call.tap) || call.parts.size() < 2) return;
     call.replaced.assign(static_cast<size_t>(call.count), 0.0f);
     call.parts[1] = call.replaced.data();
   }
@@ -159,7 +161,7 @@ struct K43Bf16 final : Interceptor {
       "wire-rounded"};
 
   void BeforeReduce(ReduceCall& call) const override {
-    if (call.tap.ends_with(".moe.out")) call.reduction.wire = Wire::kBf16;
+    if (IsMlpSum(call.tap)) call.reduction.wire = Wire::kBf16;
   }
 };
 
