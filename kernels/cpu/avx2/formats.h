@@ -57,9 +57,10 @@ static inline __m256 WidenE8m0(const std::byte* p) {
 }
 
 // A code's value as bf16, its upper and lower byte, by code; and what a8 takes for it: an unsigned
-// byte, value = (byte − kOffset)·kStep.
+// byte, value = (byte − kOffset)·kStep. kScaled: a16 takes value = code − kZero by arithmetic.
 struct CtInt4 {
-  static constexpr bool kBytes = false, kMin = false, kTable = false;
+  static constexpr bool kBytes = false, kMin = false, kTable = false, kScaled = true;
+  static constexpr int kZero = 8;
   static constexpr int64_t kCodeBytes = 256, kScaleBytes = 32;  // a group of a tile
   static constexpr int kOffset = 8;
   static constexpr float kStep = 1;
@@ -76,7 +77,7 @@ struct CtInt4 {
 };
 
 struct Mxfp4 {
-  static constexpr bool kBytes = false, kMin = false, kTable = true;
+  static constexpr bool kBytes = false, kMin = false, kTable = true, kScaled = false;
   static constexpr int64_t kCodeBytes = 256, kScaleBytes = 16;
   static constexpr int kOffset = 12;  // of twice the value
   static constexpr float kStep = 0.5F;
@@ -97,7 +98,8 @@ struct Mxfp4 {
 };
 
 struct Q41 {
-  static constexpr bool kBytes = false, kMin = true, kTable = false;
+  static constexpr bool kBytes = false, kMin = true, kTable = false, kScaled = true;
+  static constexpr int kZero = 0;
   static constexpr int64_t kCodeBytes = 256, kScaleBytes = 64;
   static constexpr int kOffset = 0;
   static constexpr float kStep = 1;
@@ -116,7 +118,7 @@ struct Q41 {
 };
 
 struct Q80 {
-  static constexpr bool kBytes = true, kMin = false, kTable = false;
+  static constexpr bool kBytes = true, kMin = false, kTable = false, kScaled = false;
   static constexpr int64_t kCodeBytes = 512, kScaleBytes = 32;
   static constexpr int kOffset = 0;
   static constexpr float kStep = 1;
