@@ -49,7 +49,8 @@ double RatioOfCode(double want, double got, double quotient, double tie, bool* a
   if (got == want) return 0;
   const bool neighbour = std::abs(got) <= kLargestCode && std::abs(got - want) == 1 &&
                          (got > want) == (quotient > want);
-  *ambiguous = neighbour && tie <= kTieUlps;
+  // In the very middle the rule decides: to even.
+  *ambiguous = neighbour && tie > 0 && tie <= kTieUlps;
   return *ambiguous ? 0 : kInf;
 }
 
@@ -177,7 +178,7 @@ Status JudgeCodes(const ActivationCase& given, const Tensor& codes, const Tensor
   j->tolerance.terms = {
       {"x_q",
        fmt::format("the nearest integer to x over the engine's scale; its neighbour where "
-                   "that is within {} ulp of the middle{}",
+                   "that is within {} ulp of the middle, but not in it{}",
                    kTieUlps, given.error != nullptr ? ", or within what x may be off" : "")}};
   Close(due->codes, codes, "codes are not the nearest to x over the engine's scale", j);
   return Ok();

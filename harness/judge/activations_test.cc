@@ -126,23 +126,35 @@ TEST(Activations, AWrongCodeHasItsPlaceAndTheProductIsClear) {
   EXPECT_EQ(std::abs(codes.got - codes.expected), 1);
 }
 
-TEST(Activations, TiesMayGoEitherWayAndAreCounted) {
-  // x / s halfway between 3 and 4: amax 127·s, s a power of two.
-  const double s = std::ldexp(1.0, -6);
-  for (const double code : {3.0, 4.0, 5.0}) {
-    Rig rig;
-    rig.engine.hook = [&](const Node& node, int rank, Tensor* value) {
-      if (node.tap != "L1.moe.e2.act" || rank != 1) return;
-      for (int i = 0; i < 32; ++i) value->data[i] = s * i;
-      value->data[0] = 127 * s;
-      value->data[1] = 3.5 * s;
-    };
-    Change(&rig.engine, [&](Tensor* codes, Tensor*) { codes->data[1] = code; });
-    const auto judged = rig.Judge();
-    const OpJudgement& codes = *Find(judged, std::string(kDown) + ".x_q");
-    EXPECT_EQ(codes.pass, code < 5) << code;
-    EXPECT_EQ(codes.ambiguous, code == 3 ? 1 : 0) << "to even is 4";
-  }
+// The judgement of code 1 of rank 1's first group, where x[0] = amax and x[1] = x.
+OpJudgement JudgeCode(double amax, double x, double code) {
+  Rig rig;
+  rig.engine.hook = [&](const Node& node, int rank, Tensor* value) {
+    if (node.tap != "L1.moe.e2.act" || rank != 1) return;
+    for (int i = 0; i < 32; ++i) value->data[i] = amax * i / 128;
+    value->data[0] = amax;
+    value->data[1] = x;
+  };
+  Change(&rig.engine, [&](Tensor* codes, Tensor*) { codes->data[1] = code; });
+  return *Find(rig.Judge(), std::string(kDown) + ".x_q");
+}
+
+TEST(Activations, NearATieTheNeighbourIsAdoptedAndCounted) {
+  // 36 over fl(72 / 127) is one unit in the last place below 63.5.
+  EXPECT_TRUE(JudgeCode(72, 36, 63).pass);
+  EXPECT_EQ(JudgeCode(72, 36, 63).ambiguous, 0);
+  EXPECT_TRUE(JudgeCode(72, 36, 64).pass);
+  EXPECT_EQ(JudgeCode(72, 36, 64).ambiguous, 1);
+  EXPECT_FALSE(JudgeCode(72, 36, 62).pass);
+  EXPECT_FALSE(JudgeCode(72, 36, 65).pass);
+}
+
+TEST(Activations, InATieTheEvenCodeIsDue) {
+  const double s = std::ldexp(1.0, -6);  // amax 127·s: the quotient is 3.5 in all its bits
+  EXPECT_TRUE(JudgeCode(127 * s, 3.5 * s, 4).pass);
+  EXPECT_FALSE(JudgeCode(127 * s, 3.5 * s, 3).pass);
+  EXPECT_FALSE(JudgeCode(127 * s, 4.5 * s, 5).pass);
+  EXPECT_EQ(JudgeCode(127 * s, 3.5 * s, 4).ambiguous, 0);
 }
 
 TEST(Activations, AProductThatIsWrongOnRightCodesIsTheProducts) {

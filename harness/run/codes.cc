@@ -107,6 +107,8 @@ double HalfScale(const Draws& draws, const Block& at, double largest_code) {
   return 2 * WidthOf(at.k) / largest_code * draws.LogNormal(at.group, at.row);
 }
 
+constexpr uint64_t kFullEvery = 8;
+
 // 20 bytes: d, m, then 16 bytes of which the low nibbles are elements 0 to 15.
 void FillQ41(const Draws& draws, const Block& at, std::byte* out) {
   constexpr int kCodes = 16;
@@ -118,9 +120,12 @@ void FillQ41(const Draws& draws, const Block& at, std::byte* out) {
   if (at.fill == Fill::kExtreme) m = (choice & 1 ? -1.0 : 1.0) * ExtremeHalf(choice >> 1);
   const uint16_t halves[2] = {ToF16(d), ToF16(m)};
   std::memcpy(out, halves, sizeof(halves));
+  // Now and then all codes the largest: a dot product that saturates does it here.
+  const bool full = at.fill == Fill::kExtreme && (choice >> 8) % kFullEvery == 0;
   for (int64_t i = 0; i < kGroup / 2; ++i) {
     out[sizeof(halves) + static_cast<size_t>(i)] =
-        static_cast<std::byte>(draws.Code(at.group * kGroup / 2 + i) & 0xff);
+        full ? std::byte{0xff}
+             : static_cast<std::byte>(draws.Code(at.group * kGroup / 2 + i) & 0xff);
   }
 }
 
@@ -141,8 +146,10 @@ void FillQ80(const Draws& draws, const Block& at, std::byte* out) {
 
 // The exponents that code written by hand gets wrong, each in one group of so many.
 constexpr uint64_t kSpecialEvery = 24;
+constexpr uint64_t kSpecialRowEvery = 12;
 bool IsLargest(const Draws& draws, const Block& at) {
-  return at.fill == Fill::kExtreme && draws.Choice(at.group) % kSpecialEvery == 2;
+  const bool row = (Draw(draws.seed, draws.rows, at.row) >> 32) % kSpecialRowEvery < 2;
+  return at.fill == Fill::kExtreme && !row && draws.Choice(at.group) % kSpecialEvery == 2;
 }
 
 // 2^(byte - 127); 255 is no number and is never made.
@@ -151,6 +158,9 @@ uint8_t Mxfp4Scale(const Draws& draws, const Block& at) {
   const uint64_t choice = draws.Choice(at.group);
   if (at.fill == Fill::kExact) return static_cast<uint8_t>(kBias - 1 + choice % 3);
   if (at.fill == Fill::kExtreme) {
+    // Whole rows of the least two, which a larger group beside them would hide.
+    const uint64_t row = Draw(draws.seed, draws.rows, at.row) >> 32;
+    if (row % kSpecialRowEvery < 2) return static_cast<uint8_t>(row % kSpecialRowEvery);
     if (choice % kSpecialEvery < 3) {
       constexpr uint8_t kSpecial[] = {0, 1, 254};
       return kSpecial[choice % kSpecialEvery];

@@ -21,6 +21,8 @@ namespace {
 constexpr double kSigma = 0.6;
 constexpr int64_t kOutlierEvery = 61;
 constexpr double kOutlierFactor = 12.0;
+constexpr int64_t kGroupOfOne = 32;
+constexpr uint64_t kGroupsOfOneEvery = 8;
 
 uint64_t Mix(uint64_t x) {  // splitmix64's finaliser
   x += 0x9e3779b97f4a7c15u;
@@ -54,6 +56,10 @@ double ActivationValue(Fill fill, int64_t seed, uint64_t hash, int64_t row, int6
     case Fill::kNormal:
       return normal;
     case Fill::kExtreme: {
+      // Now and then a group of one value: sums of products of one sign, as large as they get.
+      const int64_t groups = (columns + kGroupOfOne - 1) / kGroupOfOne;
+      const uint64_t group = Draw(seed, Mix(channels), row * groups + column / kGroupOfOne);
+      if (group % kGroupsOfOneEvery == 0) return group & 0x100 ? -1.5 : 1.5;
       // Both signs of values eight binades apart, and zeros.
       const int exponent = static_cast<int>(Draw(seed, hash, index) % 17) - 8;
       const double sign = Draw(seed, Mix(hash), index) & 1 ? -1.0 : 1.0;
@@ -223,7 +229,9 @@ TapValue FillActivation(Fill fill, int64_t seed, const std::string& name, int64_
 
 TapValue FillCodes(int64_t seed, const std::string& name, int64_t rows, int64_t columns) {
   constexpr int64_t kGroup = 32, kLargest = 127;
+  constexpr int64_t kTies = 63;  // halves below it are values of bf16
   const uint64_t hash = HashName(name), places = Mix(hash ^ 0x706c61636573u);
+  const uint64_t ties = Mix(hash ^ 0x74696573u);
   TapValue value{DType::kBF16, {rows, columns}, {}};
   value.bytes.reserve(static_cast<size_t>(rows * columns) * sizeof(uint16_t));
   const int64_t groups = (columns + kGroup - 1) / kGroup;
@@ -235,6 +243,9 @@ TapValue FillCodes(int64_t seed, const std::string& name, int64_t rows, int64_t 
       int64_t code = DrawInteger(seed, hash, row * columns + column, kLargest);
       if (column % kGroup == static_cast<int64_t>((place >> 1) % static_cast<uint64_t>(width))) {
         code = place & 1 ? -kLargest : kLargest;
+      } else if (std::abs(code) < kTies && Draw(seed, ties, row * columns + column) % 4 == 0) {
+        Append(&value.bytes, ToBf16(static_cast<double>(code) + 0.5));  // to even
+        continue;
       }
       Append(&value.bytes, ToBf16(static_cast<double>(code)));
     }
@@ -252,6 +263,31 @@ TapValue FillPartial(Fill fill, int64_t seed, const std::string& name, int64_t r
       Append(&value.bytes,
              static_cast<float>(ActivationValue(fill, seed, hash, row, column, columns)));
     }
+  }
+  return value;
+}
+
+TapValue FillPartialOf(Fill fill, int64_t seed, const std::string& name, int rank, int ranks,
+                       int64_t rows, int64_t columns) {
+  TapValue value = FillPartial(fill, seed, fmt::format("{}@r{}", name, rank), rows, columns);
+  if (fill == Fill::kExact || ranks < 2) return value;
+  constexpr uint64_t kEvery = 4;
+  constexpr int kBinades = 18;  // above the partials: an addition to it keeps their first bits only
+  const uint64_t hash = HashName(name + "#cancel");
+  for (int64_t i = 0; i < rows * columns; ++i) {
+    const uint64_t draw = Draw(seed, hash, i);
+    if (draw % kEvery != 0) continue;
+    const auto count = static_cast<uint64_t>(ranks);
+    const auto plus = static_cast<int>((draw >> 8) % count);
+    const auto step = 1 + static_cast<int>((draw >> 24) % (count - 1));
+    const int minus = (plus + step) % ranks;
+    if (rank != plus && rank != minus) continue;
+    std::byte* at = value.bytes.data() + static_cast<size_t>(i) * sizeof(float);
+    float partial = 0;
+    std::memcpy(&partial, at, sizeof(partial));
+    const float large = std::ldexp(1.0F + static_cast<float>((draw >> 40) % 128) / 128, kBinades);
+    partial += rank == plus ? large : -large;
+    std::memcpy(at, &partial, sizeof(partial));
   }
   return value;
 }

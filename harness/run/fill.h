@@ -40,6 +40,11 @@ TapValue FillCodes(int64_t seed, const std::string& name, int64_t rows, int64_t 
 // Partial sums [rows, columns] in fp32 for a collective.
 TapValue FillPartial(Fill fill, int64_t seed, const std::string& name, int64_t rows,
                      int64_t columns);
+// One rank's partial sum of `name`. But for kExact a quarter of the elements hold, on two of the
+// ranks, a value that cancels between them and is large enough for the order of the additions to
+// show in the sum's first digits.
+TapValue FillPartialOf(Fill fill, int64_t seed, const std::string& name, int rank, int ranks,
+                       int64_t rows, int64_t columns);
 
 // Token ids in [0, vocab).
 std::vector<int32_t> FillTokens(int64_t seed, int64_t count, int64_t vocab);

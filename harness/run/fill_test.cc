@@ -270,18 +270,49 @@ TEST(Fill, NamesAreClosed) {
                GeneratesWeights(Fill::kReal));
 }
 
-TEST(Codes, EveryGroupHasAnAmaxOf127) {
+// Sums over ranks in two orders, rounded to bf16 as an engine's reduce does: how many differ.
+int64_t DifferInOrder(Fill fill, int ranks) {
+  std::vector<std::vector<float>> parts;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const auto values = Values(FillPartialOf(fill, kSeed, "p", rank, ranks, 5, 96));
+    parts.emplace_back(values.begin(), values.end());
+  }
+  int64_t differ = 0;
+  for (size_t i = 0; i < parts[0].size(); ++i) {
+    float up = 0, down = 0;
+    for (int rank = 0; rank < ranks; ++rank) {
+      up += parts[static_cast<size_t>(rank)][i];
+      down += parts[static_cast<size_t>(ranks - 1 - rank)][i];
+    }
+    differ += ToBf16(up) != ToBf16(down);
+  }
+  return differ;
+}
+
+TEST(Fill, PartialsShowInWhichOrderTheyWereAdded) {
+  for (const int ranks : {3, 4, 8}) {
+    EXPECT_GT(DifferInOrder(Fill::kLognormal, ranks), 24) << ranks;
+    EXPECT_GT(DifferInOrder(Fill::kExtreme, ranks), 4) << ranks;  // most of its sums are exact
+    EXPECT_EQ(DifferInOrder(Fill::kExact, ranks), 0) << ranks;
+  }
+  EXPECT_EQ(DifferInOrder(Fill::kLognormal, 2), 0);  // two in either order are the same
+}
+
+TEST(Codes, EveryGroupHasAnAmaxOf127AndTies) {
   const TapValue value = FillCodes(3, "x", 4, 96);
+  int64_t ties = 0;
   const auto* bits = reinterpret_cast<const uint16_t*>(value.bytes.data());
   for (int64_t group = 0; group < 4 * 3; ++group) {
     float most = 0;
     for (int64_t i = 0; i < 32; ++i) {
       const float x = std::bit_cast<float>(static_cast<uint32_t>(bits[group * 32 + i]) << 16);
-      EXPECT_EQ(x, std::nearbyint(x));
+      EXPECT_EQ(2 * x, std::nearbyint(2 * x));
+      ties += x != std::nearbyint(x);
       most = std::max(most, std::abs(x));
     }
     EXPECT_EQ(most, 127.0f) << group;
   }
+  EXPECT_GT(ties, 16);
 }
 
 std::unique_ptr<MadeSource> Made(const MemorySource& base, const std::string& method, Fill fill,
@@ -290,6 +321,29 @@ std::unique_ptr<MadeSource> Made(const MemorySource& base, const std::string& me
   EXPECT_TRUE(made.ok());
   (*made)->Make(fill, seed);
   return std::move(*made);
+}
+
+TEST(Codes, ExtremesHaveRowsOfTheLeastScalesAndGroupsOfTheLargestCode) {
+  MemorySource base;
+  const auto mxfp4 = Made(base, "deepseek-v4-mxfp4", Fill::kExtreme, 1);
+  const TensorView& scales = *mxfp4->Find("m.up_proj.scale");
+  int rows_of[2] = {0, 0};
+  for (size_t row = 0; row < 64; ++row) {
+    for (const int least : {0, 1}) {
+      const auto* at = scales.bytes.data() + row * 4;
+      rows_of[least] += std::all_of(at, at + 4, [&](std::byte b) { return b == std::byte(least); });
+    }
+  }
+  EXPECT_GT(rows_of[0], 1);
+  EXPECT_GT(rows_of[1], 1);
+  const auto q4 = Made(base, "gguf-q4_1", Fill::kExtreme, 1);
+  const TensorView& blocks = *q4->Find("m.up_proj.weight");
+  int full = 0;
+  for (size_t at = 0; at < blocks.bytes.size(); at += 20) {
+    const auto* codes = blocks.bytes.data() + at + 4;
+    full += std::all_of(codes, codes + 16, [](std::byte b) { return b == std::byte{0xff}; });
+  }
+  EXPECT_GT(full, 8);
 }
 
 TEST(Codes, ReplaceTheParameterAndNothingElse) {

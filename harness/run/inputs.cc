@@ -141,9 +141,11 @@ class InputMaker {
   // Each rank's partial sum of the whole.
   Status Partials(const Node& node, int64_t columns) {
     const std::string& tap = node.inputs.at(0);
-    for (int rank = 0; rank < spec_->degrees.tp; ++rank) {
+    const bool attention = node.domain == reference::Domain::kAttention;
+    const int ranks = attention ? spec_->degrees.attention() : spec_->degrees.tp;
+    for (int rank = 0; rank < ranks; ++rank) {
       spec_->given[{0, tap, rank}] =
-          FillPartial(spec_->fill, spec_->seed, fmt::format("{}@r{}", tap, rank), Rows(0), columns);
+          FillPartialOf(spec_->fill, spec_->seed, tap, rank, ranks, Rows(0), columns);
     }
     return Ok();
   }
