@@ -141,6 +141,34 @@ static inline Tiles TilesOf(const WeightView& w, int64_t n_begin, int64_t n_end)
   return {first, first + codes, codes + scales, codes + scales};
 }
 
+// A page: nearer, the hardware's own prefetcher stops at the end of each. Measured on Zen 5, 2 KiB
+// lose a fifth.
+constexpr int64_t kAheadBytes = 4096;
+constexpr int64_t kScalesAheadBytes = 1024;
+
+// What is read that far after group g of a tile. Behind a GGUF tile's codes lie its scales: there
+// the next tile's codes are next, and the hardware, which loses both streams at each tile, is told
+// of scales too. Measured on Zen 5 from memory with 8-bit activations: Q8_0 gains 7%, Q4_1 18%; the
+// other two, whose tiles join up, lose 4%. Always inlined: GCC takes a function that does nothing
+// else for one without effects, and drops its calls.
+template <class Format>
+__attribute__((always_inline)) static inline void Prefetch(const Tiles& t, int64_t groups,
+                                                           int64_t g) {
+  const auto* codes = reinterpret_cast<const char*>(t.codes) + g * Format::kCodeBytes + kAheadBytes;
+  if constexpr (Format::kMin || Format::kBytes) {
+    const bool beyond = g >= groups - kAheadBytes / Format::kCodeBytes;
+    codes += beyond ? t.tile_codes - groups * Format::kCodeBytes : 0;
+  }
+#pragma GCC unroll 8
+  for (int64_t line = 0; line < Format::kCodeBytes; line += 64) {
+    _mm_prefetch(codes + line, _MM_HINT_T0);
+  }
+  if constexpr (Format::kMin || Format::kBytes) {
+    const auto* scales = reinterpret_cast<const char*>(t.scales) + g * Format::kScaleBytes;
+    _mm_prefetch(scales + kScalesAheadBytes, _MM_HINT_T0);
+  }
+}
+
 // The first `count` of the 16 sums of a tile, count in [0, 16].
 static inline void StoreTile(__m256 low, __m256 high, int64_t count, float* y) {
   if (count == kTileRows) {
