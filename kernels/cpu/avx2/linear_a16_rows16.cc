@@ -116,8 +116,8 @@ __attribute__((always_inline)) inline void AddNibble(const __m256i (&words)[2][H
   }
 }
 
-// Sums of a group whose values are code − kZero: a sixth fewer operations than looking them up, and
-// fewer that crowd the two ports of the multiply-adds.
+// Sums of a group whose values are code − kZero: as many operations as looking them up, but no
+// shuffles or shifts that crowd the ports of the multiply-adds. From L2 on Zen 5 a ninth less time.
 template <class F, int H, int M>
 __attribute__((always_inline)) inline void SumScaled(const std::byte* codes,
                                                      const float* const (&x)[M],
@@ -239,7 +239,7 @@ __attribute__((noinline)) void Tile(const Tiles& t, int64_t groups, const Token*
 
 // Whether x is as exact times 16^-3, or zero, infinite or NaN.
 bool CanBeScaled(const uint16_t* x, int64_t count) {
-  constexpr int16_t kLeast = 27 << 7;  // 2^-100: far from the subnormal numbers, and never met
+  constexpr int16_t kLeast = 27 << 7;  // 2^-100: far from the subnormal numbers
   // One less: zero becomes the largest.
   const __m256i sign = _mm256_set1_epi16(0x7FFF), one = _mm256_set1_epi16(1);
   __m256i least = _mm256_set1_epi16(kLeast - 1);
