@@ -168,15 +168,16 @@ Result<std::vector<OpJudgement>> JudgeCollective(const CollectiveRequest& reques
   if (Status status = CheckParts(request); !status.ok()) return status.error();
   auto due = WhatIsDue(request);
   if (!due.ok()) return due.error();
-  const size_t most = request.kind == "reduce_scatter" ? request.parts.size()
-                                                       : std::max<size_t>(request.parts.size(), 1);
-  if (request.outputs.empty() || request.outputs.size() > most) {
+  // Each rank has a chunk of its own; a whole result may be given once for all.
+  const bool scatter = request.kind == "reduce_scatter";
+  const size_t least = scatter ? request.parts.size() : 1;
+  if (request.outputs.size() < least || request.outputs.size() > request.parts.size()) {
     return Error{fmt::format("{}: {} outputs of {} ranks", request.node->tap,
                              request.outputs.size(), request.parts.size())};
   }
   std::vector<OpJudgement> judged;
   for (size_t r = 0; r < request.outputs.size(); ++r) {
-    const bool one = request.outputs.size() == 1 && request.kind != "reduce_scatter";
+    const bool one = request.outputs.size() == 1 && !scatter;
     OpJudgement j;
     j.node = request.node;
     j.rank = one ? -1 : static_cast<int>(r);

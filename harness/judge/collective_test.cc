@@ -134,6 +134,23 @@ TEST(JudgeCollective, MoreRanksThanValuesLeaveEmptyChunks) {
   EXPECT_FALSE(rig.Judge()[4].pass);
 }
 
+TEST(JudgeCollective, EveryRankOfAScatterHasAnOutput) {
+  Rig rig(4);
+  rig.request.kind = "reduce_scatter";
+  rig.MakeOutputs();
+  EXPECT_TRUE(JudgeCollective(rig.request).ok());
+  rig.request.outputs.pop_back();
+  const auto fewer = JudgeCollective(rig.request);
+  ASSERT_FALSE(fewer.ok());
+  EXPECT_NE(fewer.error().message.find("3 outputs of 4 ranks"), std::string::npos);
+  // An output that is asked for and not given is another thing: that one is not judged.
+  rig.request.outputs.push_back(nullptr);
+  const auto judged = rig.Judge();
+  ASSERT_EQ(judged.size(), 4u);
+  EXPECT_TRUE(judged[2].judged);
+  EXPECT_FALSE(judged[3].judged);
+}
+
 TEST(JudgeCollective, AGatherJoinsColumnsAndCutsThePadding) {
   Rig rig(3, {2, 4});
   rig.request.kind = "gather";

@@ -103,11 +103,13 @@ std::vector<double> Amplitude(const Node& node, const Evaluation& e, const Contr
   } else if (node.op == Op::kRouterWeights) {
     of_function = (2 * contract.div_ulp + 3) * u;
   }
+  // An int8 wire has no roundoff of its own: codes have scales. Half a step of 127 is 2^-8 of a
+  // group's largest value, which is bf16's roundoff; of smaller values the wire is coarser, and the
+  // floor is then the lower for it.
+  const DType sent = contract.reduce_wire == DType::kI8 ? DType::kBF16 : contract.reduce_wire;
   double wire = 0;
-  if (ranks > 1 &&
-      UnitRoundoff(contract.reduce_wire == DType::kI8 ? DType::kBF16 : contract.reduce_wire) > u) {
-    wire = UnitRoundoff(contract.reduce_wire == DType::kI8 ? DType::kBF16 : contract.reduce_wire) *
-           std::sqrt(2.0 * ranks - 1);
+  if (ranks > 1 && UnitRoundoff(sent) > u) {
+    wire = UnitRoundoff(sent) * std::sqrt(2.0 * ranks - 1);
   }
   // The absorbed form of latent attention has no magnitudes.
   const bool sums = node.op == Op::kLinear || node.op == Op::kScores || node.op == Op::kContext ||
@@ -258,8 +260,6 @@ Result<Floor> NoiseFloor(const FloorRequest& request) {
     if (!made.ok()) return made.error();
     floor = std::move(*made);
   }
-  floor.chain_macs = *macs;
-  floor.cost_macs = runs == 0 ? 0 : *macs * static_cast<uint64_t>(runs + 2);
   floor.decides = runs == kDecidingRuns;
   const std::string budget =
       fmt::format("{} multiply-adds a chain, {} allowed for {} + 2 chains", *macs,

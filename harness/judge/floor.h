@@ -36,9 +36,8 @@ struct Floor {
   bool decides = false;  // runs == kDecidingRuns
   // Largest rel-L2 of (tap, step) against the unperturbed chain over all runs.
   std::map<std::pair<std::string, int>, double> rel_l2;
-  uint64_t chain_macs = 0;  // of one chain
-  uint64_t cost_macs = 0;   // of all that were run
-  std::string derivation;   // R, the budget, what was perturbed, the gate
+  std::string
+      derivation;  // R, the multiply-adds of all chains, the budget, what was perturbed, the gate
 };
 
 // Multiply-adds of one chain, from the graph's extents alone: nothing is run.
