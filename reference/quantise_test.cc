@@ -226,13 +226,15 @@ TEST(QuantiseVendors, TruncationIsSeenInEveryRowThatHasFractions) {
 }
 
 TEST(QuantiseVendors, AnotherDivisorIsSeenInTheScales) {
-  // amax / 127.5: four parts in a thousand.
+  // amax / 127.5: four parts in a thousand. Each scale is one division rounded to fp32, theirs and
+  // ours, u = 2^-24 each: their ratio is off by 2u of itself, and it is less than 1.5.
+  constexpr double kTwoScales = 3 * 0x1p-24;
   const Vendor library = Read("int8-token-compressed-tensors", "fp32");
   const auto made = Made(library.x, kRow);
   for (size_t row = 0; row < 12; ++row) {
     if (row == kSubnormalRow) continue;
     const double ratio = made.scales.data[row] / library.scales().data[row];
-    EXPECT_NEAR(ratio, 127.5 / 127, 0x1p-22) << row;
+    EXPECT_NEAR(ratio, 127.5 / 127, kTwoScales) << row;
   }
 }
 

@@ -261,6 +261,13 @@ TEST(Mxfp4, ContradictionsAndNanScalesAreErrorsThatNameThem) {
   EXPECT_NE(error(1, 96).find("[1, 48]"), std::string::npos) << error(1, 96);
   source.Put("s", DType::kU8, {1, 2}, std::vector<std::byte>(2));
   EXPECT_NE(error(1, 64).find("F8_E8M0"), std::string::npos) << error(1, 64);
+  // Two codes a byte are I8 there; U8 is nobody's.
+  source = OneRow(127, 127);
+  EXPECT_EQ(error(1, 64), "none");
+  source.Put("w", DType::kU8, {1, 32}, std::vector<std::byte>(32));
+  EXPECT_EQ(OpenDecoder(Parts(source.Find("w"), source.Find("s")), {}, 1, 64).error().kind,
+            ErrorKind::kUnsupported);
+  source = OneRow(127, 127);
   // An I8 weight without a scale is no method that is known.
   EXPECT_EQ(OpenDecoder(Parts(source.Find("w"), nullptr), {}, 1, 32).error().kind,
             ErrorKind::kUnsupported);

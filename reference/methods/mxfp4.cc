@@ -59,8 +59,7 @@ double FromE8M0(unsigned code) { return std::ldexp(1.0, static_cast<int>(code) -
 
 bool MatchesMxfp4(const PartFinder& parts) {
   const TensorView* weight = parts.Find("weight");
-  return weight != nullptr && (weight->dtype == DType::kI8 || weight->dtype == DType::kU8) &&
-         parts.Find("scale") != nullptr;
+  return weight != nullptr && weight->dtype == DType::kI8 && parts.Find("scale") != nullptr;
 }
 
 Result<std::unique_ptr<Decoder>> OpenMxfp4(const PartFinder& parts, const QuantConfig& config,
