@@ -180,13 +180,13 @@ std::string ErrorMapHtml(const Divergence& divergence) {
   // Few rows are drawn high enough to be seen, many as high as fits.
   const size_t height = std::clamp<size_t>(rows * 12, 24, 220);
   return fmt::format(
-      "<h4>Where in {}</h4>\n<figure class=\"errors\" style=\"max-width:{}px\"><div "
-      "class=\"down\">{} ↓</div><svg "
-      "viewBox=\"0 0 {} {}\" style=\"height:{}px\" shape-rendering=\"crispEdges\" "
-      "preserveAspectRatio=\"none\" "
-      "role=\"img\" "
-      "aria-label=\"{}\"><rect class=\"q0\" width=\"{}\" height=\"{}\"></rect>{}</svg><div "
-      "class=\"across\">{} →</div><div class=\"keys\">{}</div></figure>\n",
+      "<h4>Where in {}</h4>\n<figure class=\"errors\" style=\"max-width:{}px\">"
+      "<div class=\"down\">{} ↓</div>"
+      "<svg viewBox=\"0 0 {} {}\" style=\"height:{}px\" shape-rendering=\"crispEdges\" "
+      "preserveAspectRatio=\"none\" role=\"img\" aria-label=\"{}\">"
+      "<rect class=\"q0\" width=\"{}\" height=\"{}\"></rect>{}</svg>"
+      "<div class=\"across\">{} →</div>"
+      "<div class=\"keys\">{}</div></figure>\n",
       Escaped(where), std::max<size_t>(columns * 20, 260),
       Escaped(Units(map.row_unit, map.rows, map.rows_a_cell)), columns, rows, height,
       Escaped(spoken), columns, rows, squares,

@@ -43,6 +43,25 @@ std::string OfWhichOp(const CellResult& cell) {
                             : "of " + largest->tap + ", the furthest beyond its bound";
 }
 
+// How many runs the noise floor is of, and whether they are enough for it to decide: a pass of a
+// chain says less where they are not.
+void AddFloorRuns(int64_t runs, MetricSet* whole) {
+  constexpr int64_t kDeciding = 59;  // numerics.md §1.4
+  const bool known = !whole->values.empty();
+  if (runs <= 0 || !known) {
+    if (runs <= 0 && !known) {
+      whole->values.emplace_back(
+          "noise floor",
+          fmt::format("none (its runs would take more than is allowed; {} would decide)",
+                      kDeciding));
+    }
+    return;
+  }
+  whole->values.back().second +=
+      fmt::format(" (largest of {}{})", Counted(runs, "run"),
+                  runs < kDeciding ? fmt::format("; {} would decide", kDeciding) : "");
+}
+
 }  // namespace
 
 std::vector<MetricSet> MetricSets(const CellResult& cell) {
@@ -67,10 +86,7 @@ std::vector<MetricSet> MetricSets(const CellResult& cell) {
   add(&end, "its standard error", metrics.kld_stderr);
   add(&end, "top-1 agreement", metrics.top1);
   add(&whole, "noise floor", metrics.noise_floor);
-  if (metrics.noise_floor && metrics.floor_runs) {
-    whole.values.back().second +=
-        fmt::format(" (largest of {})", Counted(*metrics.floor_runs, "run"));
-  }
+  if (metrics.floor_runs) AddFloorRuns(*metrics.floor_runs, &whole);
   if (metrics.ambiguous.value_or(0) != 0) {
     whole.values.emplace_back("ambiguous decisions", std::to_string(*metrics.ambiguous));
   }

@@ -83,6 +83,22 @@ TEST(View, EachFigureSaysWhatItIsOf) {
                 0),
             0u)
       << MetricLines(cell)[0];
+  // A floor of too few runs decides nothing, and one of none is not passed over.
+  cell = FailingExpert();
+  EXPECT_EQ(MetricLines(cell).back().find("would decide"), std::string::npos);
+  cell.metrics.noise_floor = 0.25;
+  cell.metrics.floor_runs = 5;
+  EXPECT_NE(MetricLines(cell).back().find("noise floor 0.25 (largest of 5 runs; 59 would decide)"),
+            std::string::npos)
+      << MetricLines(cell).back();
+  cell.metrics.floor_runs = 59;
+  EXPECT_NE(MetricLines(cell).back().find("noise floor 0.25 (largest of 59 runs)"),
+            std::string::npos)
+      << MetricLines(cell).back();
+  cell.metrics.noise_floor.reset();
+  cell.metrics.floor_runs = 0;
+  EXPECT_NE(MetricLines(cell).back().find("noise floor none"), std::string::npos)
+      << MetricLines(cell).back();
   // Not compared as a whole: all figures are the op's.
   cell = FailingExpert();
   cell.metrics.allclose_excess.reset();
