@@ -12,6 +12,7 @@
 #include "reports/markdown.h"
 #include "reports/render.h"
 #include "reports/synthetic_run.h"
+#include "reports/view.h"
 
 namespace assay::reports {
 namespace {
@@ -266,6 +267,31 @@ TEST_F(Files, RenderingFromTheFileGivesTheSame) {
   EXPECT_EQ(RenderHtml(*read), RenderHtml(record));
   EXPECT_EQ(RenderMarkdown(*read), RenderMarkdown(record));
   EXPECT_EQ(RenderJUnit(*read), RenderJUnit(record));
+}
+
+TEST(Demands, ThatWereNotMetAreRedInEveryFile) {
+  RunRecord record;
+  record.cells = {SyntheticRun().cells[0]};
+  record.summary = Summary{record.Count(), 1};
+  const std::string quiet[] = {RenderHtml(record), RenderMarkdown(record), RenderJUnit(record)};
+  const std::string line = "--require tier=avx512: no cell was executed so <1 asked for it>";
+  record.complaints = {line};
+  const std::string told[] = {RenderHtml(record), RenderMarkdown(record), RenderJUnit(record)};
+  for (const std::string& text : quiet) EXPECT_EQ(text.find("--require"), std::string::npos);
+  for (const std::string& text : told) {
+    EXPECT_NE(text.find("--require tier=avx512"), std::string::npos);
+    EXPECT_EQ(text.find("<1 asked"), std::string::npos) << "escaped";
+  }
+  EXPECT_NE(told[0].find("1 demand not met</h1>"), std::string::npos);
+  EXPECT_NE(told[1].find("1 demand not met"), std::string::npos);
+  EXPECT_NE(told[2].find("tests=\"2\" failures=\"1\""), std::string::npos) << told[2];
+}
+
+TEST(Label, SaysThatACellRanEmulated) {
+  CellResult cell = FailingExpert();
+  EXPECT_EQ(Label(cell).find("emulated"), std::string::npos);
+  cell.executed->how = "emulated (portable intrinsics)";
+  EXPECT_NE(Label(cell).find("avx2 emulated"), std::string::npos) << Label(cell);
 }
 
 }  // namespace

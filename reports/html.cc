@@ -55,6 +55,16 @@ std::string TotalsHtml(const Totals& totals) {
       bar, counts, sums);
 }
 
+// What makes the run red beside its cells.
+std::string Complaints(const RunRecord& record) {
+  if (record.complaints.empty()) return "";
+  std::string items;
+  for (const std::string& line : record.complaints) items += "<li>" + Escaped(line) + "</li>\n";
+  return "<section class=\"finding\" aria-label=\"demands\"><h3>Demands that were not "
+         "met</h3>\n<ul>" +
+         items + "</ul></section>\n";
+}
+
 std::string Findings(const std::vector<Group>& groups) {
   if (groups.empty()) return "";
   std::string out = "<section aria-label=\"findings\">\n";
@@ -98,6 +108,7 @@ std::string RenderHtml(const RunRecord& record) {
       headline, kStyle, headline);
   out += Facts(record) + "</header>\n";
   out += TotalsHtml(record.Count());
+  out += Complaints(record);
   out += Findings(findings);
   out += HeatSection(record, findings);
   out += Reasons(record, Verdict::kNotExecuted, "Not executed");

@@ -190,7 +190,7 @@ std::string OpTable(const CellResult& cell) {
 std::string FurtherDivergences(const CellResult& cell) {
   if (cell.divergences.size() < 2) return "";
   std::string out = fmt::format("<h4>{} in this cell</h4>\n",
-                                Counted(cell.divergences.size() - 1, "more independent finding"));
+                                Counted(cell.divergences.size() - 1, "more finding"));
   for (size_t i = 1; i < cell.divergences.size(); ++i) {
     const Divergence& divergence = cell.divergences[i];
     out += fmt::format("<details><summary>{}</summary>{}{}<dl>{}</dl></details>\n",

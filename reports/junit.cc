@@ -72,11 +72,13 @@ std::string Case(const CellResult& cell) {
 
 std::string RenderJUnit(const RunRecord& record) {
   const Totals totals = record.Count();
+  const auto complaints = static_cast<int64_t>(record.complaints.size());
   double seconds = 0;
   for (const CellResult& cell : record.cells) seconds += cell.ms / 1000;
-  const std::string counts = fmt::format(
-      "tests=\"{}\" failures=\"{}\" errors=\"{}\" skipped=\"{}\" time=\"{:.6f}\"", totals.collected,
-      totals.fail + totals.mistrusted, totals.infra, totals.skipped + totals.not_executed, seconds);
+  const std::string counts =
+      fmt::format("tests=\"{}\" failures=\"{}\" errors=\"{}\" skipped=\"{}\" time=\"{:.6f}\"",
+                  totals.collected + complaints, totals.fail + totals.mistrusted + complaints,
+                  totals.infra, totals.skipped + totals.not_executed, seconds);
   std::string out = fmt::format(
       "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"assay\" {}>\n"
       "  <testsuite name=\"assay\" {}>\n    <properties>\n",
@@ -87,6 +89,12 @@ std::string RenderJUnit(const RunRecord& record) {
   }
   out += "    </properties>\n";
   for (const CellResult& cell : record.cells) out += Case(cell);
+  for (const std::string& line : record.complaints) {
+    out += fmt::format(
+        "    <testcase classname=\"run\" name=\"demand: {0}\" time=\"0\">\n      <failure "
+        "message=\"{0}\"/>\n    </testcase>\n",
+        Escaped(line));
+  }
   return out + "  </testsuite>\n</testsuites>\n";
 }
 

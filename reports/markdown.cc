@@ -93,8 +93,7 @@ std::string FindingText(const Group& group) {
       out += fmt::format("- propagated to {}\n", Plain(Joined(first.propagated, ", ")));
     }
     if (cell.divergences.size() > 1) {
-      out +=
-          fmt::format("- {}\n", Counted(cell.divergences.size() - 1, "more independent finding"));
+      out += fmt::format("- {}\n", Counted(cell.divergences.size() - 1, "more finding"));
     }
   }
   if (const std::string reason = FurtherReason(cell); !reason.empty()) {
@@ -155,6 +154,9 @@ std::string RenderMarkdown(const RunRecord& record) {
     out += fmt::format("- {}\n", Plain(line));
   }
   out += "\n";
+  if (!record.complaints.empty()) out += "## Demands that were not met\n\n";
+  for (const std::string& line : record.complaints) out += fmt::format("- {}\n", Plain(line));
+  if (!record.complaints.empty()) out += "\n";
   const std::vector<Group> findings = GroupFindings(record);
   if (!findings.empty()) out += "## Findings\n\n";
   for (size_t i = 0; i < std::min(findings.size(), kFindingsShown); ++i) {

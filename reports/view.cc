@@ -77,6 +77,7 @@ std::string Label(const CellResult& cell) {
   std::string out = fmt::format("{} {} tp={}", view.kind, view.Get("model", "?"), tp);
   if (attn_tp != tp) out += " attn_tp=" + attn_tp;
   if (const std::string tier = view.Get("tier"); !tier.empty()) out += " " + tier;
+  if (cell.executed && cell.executed->how.starts_with("emulated")) out += " emulated";
   const std::string fault = view.Get("fault", "none");
   if (fault != "none" && !fault.empty()) out += " fault=" + fault;
   return out;
@@ -231,6 +232,9 @@ std::string Headline(const RunRecord& record) {
   if (!totals.all_collected()) {
     out += fmt::format("; {} of {} cells have no verdict", totals.registered - totals.collected,
                        totals.registered);
+  }
+  if (!record.complaints.empty()) {
+    out += "; " + Counted(static_cast<int64_t>(record.complaints.size()), "demand") + " not met";
   }
   return record.finished() ? out : out + " (unfinished run)";
 }

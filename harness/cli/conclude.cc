@@ -23,6 +23,10 @@ int Conclude(const std::string& dir, const std::vector<Requirement>& requirement
   auto record = ReadResults(dir);
   if (!record) return BadUsage(record.error().message);
   const std::vector<CellResult>& cells = record->cells;
+  record->complaints = wrong;
+  for (std::string& line : Unmet(requirements, record->cells)) {
+    record->complaints.push_back(std::move(line));
+  }
   const Totals totals = record->Count();
   const double seconds = record->summary ? record->summary->seconds : 0;
   const reports::Style style = reports::StyleOf(stdout);
@@ -39,10 +43,8 @@ int Conclude(const std::string& dir, const std::vector<Requirement>& requirement
     return BadUsage(status.error().message);
   }
   std::printf("%s/report.html\n", dir.c_str());
-  for (const std::string& line : wrong) std::puts(line.c_str());
-  const std::vector<std::string> unmet = Unmet(requirements, cells);
-  for (const std::string& line : unmet) std::puts(line.c_str());
-  return ExitCode(totals, !unmet.empty() || !wrong.empty());
+  for (const std::string& line : record->complaints) std::puts(line.c_str());
+  return ExitCode(totals, !record->complaints.empty());
 }
 
 }  // namespace assay::cli

@@ -46,6 +46,13 @@ int Render(const std::vector<std::string>& dirs) {
     if (!std::filesystem::is_directory(dir, ignored)) {
       return BadUsage("report " + dir + ": name the folder, where the reports are written");
     }
+    for (const std::string& text : record->header.requirements) {
+      auto requirement = ParseRequirement(text);
+      if (!requirement) return BadUsage(requirement.error().message);
+      for (std::string& line : Unmet({*requirement}, record->cells)) {
+        record->complaints.push_back(std::move(line));
+      }
+    }
     if (auto status = reports::RenderAll(*record, dir); !status) {
       return BadUsage(status.error().message);
     }

@@ -22,6 +22,10 @@ struct RunRecord {
   std::optional<Summary> summary;
   // What is wrong with a last line that was torn by a kill; empty if the file ends well.
   std::string torn;
+  // What makes the run red beside its cells, a line each: requirements that they do not meet,
+  // shards that do not fit. Not in the file: whoever judges the run fills it in before it is
+  // rendered.
+  std::vector<std::string> complaints = {};
   // A file without a summary is an unfinished run and can be resumed.
   bool finished() const { return summary.has_value(); }
   // Counted from the cells; `registered` is the summary's, or the cells' number where there is
