@@ -25,7 +25,8 @@ constexpr Range kVocab{1, 1 << 27};
 constexpr Range kPositions{1, int64_t{1} << 40};
 constexpr Range kExperts{1, 1 << 16};
 constexpr ConfigReader::Interval kEps{0.0, 1.0};
-constexpr ConfigReader::Interval kLimit{std::numeric_limits<double>::min(), 1e30};
+// A kernel clamps in fp32.
+constexpr ConfigReader::Interval kLimit{std::numeric_limits<float>::min(), 1e30};
 
 struct KnownName {
   std::string_view name;

@@ -2,7 +2,9 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <thread>
 
 #include "harness/cli/bench_options.h"
 #include "harness/cli/options.h"
@@ -23,7 +25,8 @@ int Bench(int argc, char** argv) {
   options.Words("filters", &words,
                 "kernel=, method=, act=, tier=, how=, m=1,32, shape=2048x7168; many are and-ed");
   options.Flag("--json", &json, "print JSON");
-  options.Number("--threads", &threads, 0, 4096, "0: all cores");
+  const int64_t cores = std::max(1u, std::thread::hardware_concurrency());
+  options.Number("--threads", &threads, 0, cores, "0: all cores");
   if (auto code = options.Parse(argc, argv)) return *code;
   auto bench = ParseBench(words);
   if (!bench) return BadUsage(bench.error().message);

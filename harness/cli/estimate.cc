@@ -10,8 +10,8 @@ namespace {
 
 // Starting a child twice, transfer, judging's fixed part.
 constexpr double kSecondsACell = 0.03;
-// Multiply-adds a second of the oracle in double, which is the slowest of what a cell does; measured
-// with SmolLM2 on two cores.
+// Multiply-adds a second of the oracle in double, which is the slowest of what a cell does;
+// measured with SmolLM2 on two cores.
 constexpr double kOracleRate = 2e9;
 // The ops one by one with their bounds, the chain for accumulated error, five for the noise floor.
 constexpr double kOraclePasses = 8;

@@ -223,6 +223,10 @@ int Run(int argc, char** argv) {
   if (resumes && !selects && IsComplete(recorded)) {
     return SayFinished(record_options.resume, recorded, requirements);
   }
+  if (!record_options.resume.empty() && !resumes) {
+    std::fprintf(stderr, "%s holds no recorded run: the run starts afresh\n",
+                 record_options.resume.c_str());
+  }
   if (auto status = ResolveEngine(&given.engine); !status) {
     return BadUsage(status.error().message);
   }

@@ -191,6 +191,9 @@ Status KeepShard(const std::string& shard, Selection* selection) {
     return Error{fmt::format("--shard {}: allowed is i/n with 1 <= i <= n, as in 2/4", shard)};
   }
   if (count < 1) return Error{fmt::format("--shard {}: allowed is i/n with n at least 1", shard)};
+  if (count > kMostShards) {
+    return Error{fmt::format("--shard {}: allowed is i/n with n at most {}", shard, kMostShards)};
+  }
   if (index < 1 || index > count) {
     return Error{fmt::format("--shard {0}: i/n counts shards from 1: allowed are 1/{1} to {1}/{1}",
                              shard, count)};

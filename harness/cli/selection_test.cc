@@ -166,7 +166,7 @@ TEST(Selection, ShardsPartition) {
 
 TEST(Selection, ShardsThatAreWrong) {
   for (const char* shard : {"", "1", "0/3", "4/3", "1/0", "-1/3", "a/b", "1/3x", "1/", "/3", "1/ 3",
-                            "1/99999999999999999999"}) {
+                            "1/99999999999999999999", "1/65537"}) {
     Selection selection = Of({"kind=load"});
     const Status kept = KeepShard(shard, &selection);
     ASSERT_FALSE(kept.ok()) << shard;

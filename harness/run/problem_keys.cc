@@ -97,9 +97,12 @@ Result<std::string> CheckNumber(const KeyRule& rule, const std::string& value) {
   if (value == "inf") return value;
   double number = 0;
   const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-  if (error != std::errc() || end != value.data() + value.size() || !std::isfinite(number) ||
-      number <= 0) {
-    return BadValue(rule, value, "a positive number, inf");
+  // Of a float's normal range, in which kernels compute.
+  constexpr double kLeast = std::numeric_limits<float>::min();
+  constexpr double kMost = std::numeric_limits<float>::max();
+  if (error != std::errc() || end != value.data() + value.size() || !(number >= kLeast) ||
+      number > kMost) {
+    return BadValue(rule, value, "a positive number that fp32 has, inf");
   }
   return fmt::format("{}", number);
 }

@@ -128,7 +128,7 @@ TEST(Problem, NumbersAreCheckedAndHaveOneSpelling) {
   ExpectSays("moe model=a tp=0", {"tp=0", "1 to 2147483647"});
   ExpectSays("moe model=a layer=-1", {"layer=-1", "all, 0 to"});
   EXPECT_EQ(Parse("moe model=a layer=0 seed=0 prefix=0 prefill_threshold=0").GetInt("layer"), 0);
-  for (const char* bad : {"nan", "-inf", "0", "-7", "1e999", "7x", "1e"}) {
+  for (const char* bad : {"nan", "-inf", "0", "-7", "1e999", "7x", "1e", "1e-60", "1e39"}) {
     ErrorOf(std::string("act model=a limit=") + bad);
   }
 }

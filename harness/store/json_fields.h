@@ -111,7 +111,10 @@ class Fields {
     const Json* value = Need(key);
     if (value == nullptr) return lowest;
     if (!InRange(*value, lowest, highest)) {
-      Wrong(key, *value, fmt::format("an integer of at least {}", lowest));
+      const bool open = highest == std::numeric_limits<int64_t>::max();
+      Wrong(key, *value,
+            open ? fmt::format("an integer of at least {}", lowest)
+                 : fmt::format("an integer from {} to {}", lowest, highest));
       return lowest;
     }
     return value->get<int64_t>();

@@ -150,7 +150,7 @@ RunHeader ReadHeader(Fields in) {
     CellList& list = out.cells.emplace();
     list.count = cells.Integer("count", 0);
     list.hash = cells.Text("xxh3_128");
-    list.shards = cells.Integer("shards", 1);
+    list.shards = cells.Integer("shards", 1, kMostShards);
     list.shard = cells.Integer("shard", 1, list.shards);
     list.own_count = cells.Integer("own_count", 0, list.count);
     list.own_hash = cells.Text("own_xxh3_128");

@@ -118,6 +118,9 @@ std::string HashCells(std::vector<std::string> problems);
 
 // The first line of a run. machine_json and engines_json are JSON texts; a text that is not JSON
 // is kept as a string.
+// A run is cut into no more shards than this.
+inline constexpr int64_t kMostShards = 65536;
+
 struct RunHeader {
   std::string run_id, revision, selection, machine_json, engines_json;
   bool dirty = false;

@@ -138,7 +138,7 @@ TEST(CellJson, HostileLinesGetOneClearMessage) {
       {with(R"("ms":12.4)", R"("ms":"nan")"), "ms must be a finite number from 0"},
       {with(R"("ms":12.4)", R"("ms":1e999)"), "not JSON"},
       {with(R"("ms":12.4)", R"("ms":1,"ms":2)"), R"(the key "ms" is given twice)"},
-      {with(R"("attempts":1)", R"("attempts":0)"), "attempts must be an integer of at least 1"},
+      {with(R"("attempts":1)", R"("attempts":0)"), "attempts must be an integer from 1 to"},
       {with(R"("attempts":1)", R"("attempts":1.5)"), "attempts must be an integer"},
       {with(R"("attempts":1)", R"("attempts":99999999999)"), "attempts must be an integer"},
       {with(R"("verdict":"FAIL")", R"("verdict":"fail")"), R"(not "fail")"},

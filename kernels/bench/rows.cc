@@ -107,6 +107,25 @@ BenchRow Measure(const Case& c, const BenchOptions& options) {
   return row;
 }
 
+// Why a row cannot take a size; empty if it can. Methods with groups come in whole groups of 32.
+std::string WhyNot(const LinearKernel& row, Shape shape, int64_t m) {
+  constexpr int64_t kGroup = 32, kMostBytes = int64_t{1} << 32;
+  const std::string size = std::to_string(shape.n) + "x" + std::to_string(shape.k);
+  if (row.method != "bf16" && shape.k % kGroup != 0) {
+    return size + ": K is no multiple of " + std::to_string(kGroup);
+  }
+  // What decodes to more as floats, or has as large activations and results, is a slip.
+  int64_t weights = 0, inputs = 0, outputs = 0;
+  const bool huge = __builtin_mul_overflow(shape.n, shape.k, &weights) ||
+                    __builtin_mul_overflow(m, shape.k, &inputs) ||
+                    __builtin_mul_overflow(m, shape.n, &outputs);
+  const int64_t most = kMostBytes / static_cast<int64_t>(sizeof(float));
+  if (huge || weights > most || inputs > most || outputs > most) {
+    return size + " at m = " + std::to_string(m) + ": more than 4 GiB as floats";
+  }
+  return "";
+}
+
 std::vector<Case> CasesOf(const BenchOptions& options, BenchReport* report) {
   const std::vector<int> threads =
       options.threads.empty() ? std::vector<int>{report->cores} : options.threads;
@@ -120,6 +139,10 @@ std::vector<Case> CasesOf(const BenchOptions& options, BenchReport* report) {
     }
     for (const Shape shape : options.shapes) {
       for (const int64_t m : options.m) {
+        if (const std::string why = WhyNot(row, shape, m); !why.empty()) {
+          report->skipped.push_back(std::string(row.name) + ": " + why);
+          continue;
+        }
         for (const int count : threads) cases.push_back({&row, shape, m, count});
       }
     }

@@ -89,6 +89,24 @@ TEST(RunBench, SaysWhichRowsTheHostLacks) {
   EXPECT_NE(report.skipped[0].find("this host has no avx2"), std::string::npos);
 }
 
+TEST(RunBench, SkipsSizesThatARowCannotTakeAndSaysWhy) {
+  BenchOptions options;
+  options.kernels = {"q8_0_a8g32_row_scalar"};
+  options.m = {1};
+  options.seconds = 1e-4;
+  options.working_set = 1 << 16;
+  options.shapes = {{16, 33}, {1 << 20, 1 << 20}, {16, 64}};
+  const BenchReport report = RunBench(options);
+  ASSERT_EQ(report.rows.size(), 1u);
+  EXPECT_EQ(report.rows[0].k, 64);
+  ASSERT_EQ(report.skipped.size(), 2u);
+  EXPECT_NE(report.skipped[0].find("16x33: K is no multiple of 32"), std::string::npos);
+  EXPECT_NE(report.skipped[1].find("more than 4 GiB"), std::string::npos);
+  options.m = {1 << 20};
+  options.shapes = {{1 << 20, 32}};
+  EXPECT_TRUE(RunBench(options).rows.empty());
+}
+
 TEST(Peaks, LoopsCountWhatTheyDo) {
   for (const Tier tier : {Tier::kScalar, Tier::kAvx2, Tier::kAvx512}) {
     if (!HostHas(tier)) continue;

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstring>
 #include <memory>
-#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -23,7 +22,15 @@ float FromBf16(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16
 // A message on the wire: what it is made of, nobody but sender and receiver sees.
 class Mailbox {
  public:
-  // By the sender, once.
+  // Before any rank starts: a thread that found no memory could tell nobody.
+  void Reserve(int64_t count, Wire wire) {
+    if (wire == Wire::kFp32) {
+      words_.reserve(static_cast<size_t>(count));
+    } else {
+      halves_.reserve(static_cast<size_t>(count));
+    }
+  }
+  // By the sender, once; within what was reserved.
   void Send(const float* values, int64_t count, Wire wire) {
     if (wire == Wire::kFp32) {
       words_.assign(values, values + count);
@@ -75,6 +82,7 @@ bool RunThreads(const Schedule& schedule, Wire wire, std::span<float* const> val
   enum Gate { kClosed, kOpen, kAbandoned };
   std::atomic<int> gate = kClosed;
   std::vector<std::thread> threads;
+  threads.reserve(values.size());
   const auto finish = [&](Gate to) {
     gate.store(to, std::memory_order_release);
     gate.notify_all();
@@ -87,7 +95,8 @@ bool RunThreads(const Schedule& schedule, Wire wire, std::span<float* const> val
         RunRank(schedule, static_cast<int>(rank), wire, values[rank], boxes);
       });
     }
-  } catch (const std::system_error&) {
+  } catch (...) {
+    // No thread to be had, or no memory for one: nobody may be left waiting.
     finish(kAbandoned);
     for (std::thread& thread : threads) thread.join();
     return false;
@@ -109,6 +118,7 @@ void Exchange(const Schedule& schedule, Wire wire, std::span<float* const> value
               Executor executor) {
   if (schedule.empty()) return;
   const auto boxes = std::make_unique<Mailbox[]>(schedule.size());
+  for (size_t i = 0; i < schedule.size(); ++i) boxes[i].Reserve(schedule[i].length, wire);
   if (executor == Executor::kThreads && RunThreads(schedule, wire, values, boxes.get())) return;
   RunAll(schedule, wire, values, boxes.get());
 }

@@ -143,7 +143,7 @@ TEST_F(Opening, WhatIsIllegalIsRefused) {
   w = {};
   w.threads = 0;
   Expect(w, ASSAY_REFUSED, "threads is 0");
-  for (const char* limit : {"", "0", "-1", "nan", "7x", "seven"}) {
+  for (const char* limit : {"", "0", "-1", "nan", "7x", "seven", "1e-60", "1e39"}) {
     w = {};
     w.options = std::string("limit=") + limit;
     Expect(w, ASSAY_REFUSED, w.options.substr(6));

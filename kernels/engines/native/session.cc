@@ -59,8 +59,13 @@ float ReadLimit(std::string_view text) {
   if (text == "inf") return std::numeric_limits<float>::infinity();
   double limit = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), limit);
-  if (error != std::errc() || end != text.data() + text.size() || !(limit > 0)) {
-    Refuse(fmt::format("limit is '{}'; allowed is a number above 0, or inf", text));
+  // Of a float's normal range: beyond it the conversion is undefined, below it the clamp is lost.
+  constexpr double kLeast = std::numeric_limits<float>::min();
+  constexpr double kMost = std::numeric_limits<float>::max();
+  if (error != std::errc() || end != text.data() + text.size() || !(limit >= kLeast) ||
+      limit > kMost) {
+    Refuse(fmt::format("limit is '{}'; allowed is a number from {} to {}, or inf", text, kLeast,
+                       kMost));
   }
   return static_cast<float>(limit);
 }
