@@ -53,6 +53,8 @@ std::optional<Signature> ActRounding(const OpCase& wrong, const Field& field) {
     for (int64_t i = 0; i < field.rows() * field.columns() && all; ++i) {
       const double scale = s.data[i / k * s.columns() + i % k / size];
       const double quotient = static_cast<float>(x.data[i]) / static_cast<float>(scale);
+      // What int8 holds, not the codes' own ±127: rounded wrongly, a quotient a little below -127
+      // becomes -128.
       all = scale == 0 || j.kernel.data[i] == std::clamp(mode.round(quotient), -128.0, 127.0);
     }
     if (!all) continue;
