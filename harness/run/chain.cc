@@ -1,6 +1,8 @@
 #include "harness/run/chain.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <xxhash.h>
 
 #include <algorithm>
 #include <list>
@@ -26,12 +28,16 @@ void AddRows(const Tensor& part, Tensor* whole) {
 
 bool IsLayer(const CellSpec& spec) { return spec.scope == "layer"; }
 
-// Routers of which an adopted choice was too close to tell.
-std::set<std::string> AmbiguousRouters(const std::vector<judge::OpJudgement>& judgements) {
+// Routers whose choice the chain takes from the engine: where an adopted choice was too close to
+// tell, and, if every op is right on its own inputs, all of them. What accumulated before a router
+// may turn a choice that was clear on the engine's inputs; other experts are no drift.
+std::set<std::string> RoutersToFollow(const std::vector<judge::OpJudgement>& judgements) {
+  const bool right = std::all_of(judgements.begin(), judgements.end(),
+                                 [](const judge::OpJudgement& judged) { return judged.pass; });
   std::set<std::string> taps;
   for (const judge::OpJudgement& judged : judgements) {
     const bool ids = judged.node->op == reference::Op::kRouterIds;
-    if (ids && judged.judged && judged.ambiguous > 0) taps.insert(judged.node->tap);
+    if (ids && judged.judged && (right || judged.ambiguous > 0)) taps.insert(judged.node->tap);
   }
   return taps;
 }
@@ -71,33 +77,9 @@ void TakeChoices(const CellSpec& spec, const abi::Outcome& outcome,
 void AddText(const std::string& text, std::string* key) { *key += fmt::format("{}\n", text); }
 
 void AddNumbers(const Tensor& tensor, std::string* key) {
-  const std::string_view bytes(reinterpret_cast<const char*>(tensor.data.data()),
-                               tensor.data.size() * sizeof(double));
-  AddText(fmt::format("{:016x}", HashName(bytes)), key);
-}
-
-// Everything that the chain and its floor depend on.
-std::string KeyOf(const CellSpec& spec, const reference::RunRequest& request) {
-  std::string key;
-  for (const char* name : {"model", "layer", "fill", "seed", "limit", "method", "op", "expert"}) {
-    AddText(spec.problem.Get(name), &key);
-  }
-  AddText(spec.model->checkpoint->path() + spec.model->checkpoint->structure_hash(), &key);
-  AddText(spec.scope, &key);
-  AddText(PrintContract(*spec.facts.contract), &key);
-  for (const reference::Step& step : spec.steps) {
-    key += fmt::format("{}:", step.first_position);
-    for (const int32_t token : step.tokens) key += fmt::format("{},", token);
-  }
-  if (request.input != nullptr) AddNumbers(*request.input, &key);
-  for (const auto& [tap, value] : request.given) {
-    AddText(tap, &key);
-    AddNumbers(value, &key);
-  }
-  if (request.parallel) {
-    AddText(fmt::format("{}/{}", request.parallel->tp, request.parallel->attn_tp), &key);
-  }
-  return key;
+  const XXH128_hash_t hash = XXH3_128bits(tensor.data.data(), tensor.data.size() * sizeof(double));
+  AddText(fmt::format("{} {:016x}{:016x}", fmt::join(tensor.shape, "x"), hash.high64, hash.low64),
+          key);
 }
 
 size_t SizeOf(const Chain& chain) {
@@ -134,9 +116,12 @@ class Memory {
 };
 
 std::shared_ptr<const Chain> Compute(const CellSpec& spec, reference::RunRequest request) {
-  auto traced = spec.oracle->Run(request, *spec.facts.contract);
-  if (!traced) return nullptr;
   auto chain = std::make_shared<Chain>();
+  auto traced = spec.oracle->Run(request, *spec.facts.contract);
+  if (!traced) {
+    chain->why_not = fmt::format("no chain of the oracle: {}", traced.error().message);
+    return chain;
+  }
   chain->trace = std::move(*traced);
   if (spec.scope == "layer" || spec.scope == "model") {
     judge::FloorRequest floor;
@@ -150,12 +135,39 @@ std::shared_ptr<const Chain> Compute(const CellSpec& spec, reference::RunRequest
       chain->floor = std::move(*found);
     } else {
       chain->floor.derivation = found.error().message;
+      chain->why_not = fmt::format("no noise floor: {}", found.error().message);
     }
   }
   return chain;
 }
 
 }  // namespace
+
+// Everything that the chain and its floor depend on.
+std::string KeyOfChain(const CellSpec& spec, const reference::RunRequest& request) {
+  std::string key;
+  for (const char* name : {"model", "layer", "fill", "seed", "limit", "method", "op", "expert"}) {
+    AddText(spec.problem.Get(name), &key);
+  }
+  AddText(spec.model->checkpoint->path() + spec.model->checkpoint->structure_hash(), &key);
+  AddText(spec.scope, &key);
+  AddText(PrintContract(*spec.facts.contract), &key);
+  for (const reference::Step& step : request.steps) {
+    AddText(fmt::format("{}: {}", step.first_position, fmt::join(step.tokens, ",")), &key);
+  }
+  AddText(fmt::format("{} to {}", request.first_layer, request.last_layer), &key);
+  AddText(fmt::format("wanted {}", fmt::join(request.wanted, ",")), &key);
+  AddText(request.input != nullptr ? "with input" : "from the embedding", &key);
+  if (request.input != nullptr) AddNumbers(*request.input, &key);
+  for (const auto& [tap, value] : request.given) {
+    AddText(tap, &key);
+    AddNumbers(value, &key);
+  }
+  if (request.parallel) {
+    AddText(fmt::format("{}/{}", request.parallel->tp, request.parallel->attn_tp), &key);
+  }
+  return key;
+}
 
 bool NeedsRanks(const CellSpec& spec) {
   if (spec.degrees.tp == 1) return false;
@@ -182,17 +194,17 @@ std::shared_ptr<const Chain> ChainOf(const CellSpec& spec, const abi::Outcome& o
   if (NeedsRanks(spec)) request.parallel = spec.parallel();
   Tensor input;
   TakeGiven(spec, &request, &input);
-  TakeChoices(spec, outcome, AmbiguousRouters(judgements), &request);
+  TakeChoices(spec, outcome, RoutersToFollow(judgements), &request);
   if (spec.layer >= 0) request.last_layer = spec.layer;
   for (const Node* node : spec.nodes) {
     // Experts' own taps have no fixed rows: routing may differ.
     if (node->expert < 0) request.wanted.push_back(node->tap);
   }
   static Memory memory;
-  const std::string key = KeyOf(spec, request);
+  const std::string key = KeyOfChain(spec, request);
   if (auto known = memory.Find(key)) return known;
   auto chain = Compute(spec, std::move(request));
-  if (chain != nullptr) memory.Keep(key, chain);
+  memory.Keep(key, chain);
   return chain;
 }
 

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <set>
 
 namespace assay::run {
 namespace {
@@ -35,24 +37,55 @@ void AddUsualGates(const reference::Tensor& oracle, const reference::Tensor& ker
 
 }  // namespace
 
-std::vector<judge::Accumulated> AccumulatedErrors(const CellSpec& spec, const abi::Outcome& outcome,
-                                                  const Chain& chain) {
-  std::vector<judge::Accumulated> errors;
-  for (size_t step = 0; step < chain.trace.size(); ++step) {
+namespace {
+
+// Whether the engine gave any rank's part of the tap in this step.
+bool Shown(const abi::Outcome& outcome, const std::string& tap, int step) {
+  const auto& taps = outcome.trace.taps;
+  const auto first = taps.lower_bound({step, tap, std::numeric_limits<int>::min()});
+  return first != taps.end() && first->first.tap == tap && first->first.step == step;
+}
+
+}  // namespace
+
+Accumulation Accumulate(const CellSpec& spec, const abi::Outcome& outcome, const Chain& chain) {
+  Accumulation all;
+  std::set<std::string> named;
+  const auto leave_out = [&](const std::string& tap, const std::string& why) {
+    if (named.insert(tap).second) all.not_compared.emplace_back(tap, why);
+  };
+  for (int step = 0; step < static_cast<int>(chain.trace.size()); ++step) {
+    const auto& taps = chain.trace[static_cast<size_t>(step)];
     for (const Node* node : spec.nodes) {
       // Choices have no distance; masked scores are infinite.
       if (node->op == Op::kRouterIds || node->op == Op::kScores) continue;
-      if (spec.given.count({static_cast<int>(step), node->tap, -1}) > 0) continue;
-      const auto found = chain.trace[step].find(node->tap);
-      if (found == chain.trace[step].end()) continue;
-      auto joined = judge::JoinRanks(*spec.oracle, *node, outcome.trace, spec.parallel(),
-                                     static_cast<int>(step));
-      if (!joined || joined->data.size() != found->second.data.size()) continue;
+      if (spec.given.count({step, node->tap, -1}) > 0) continue;
+      const auto found = taps.find(node->tap);
+      if (found == taps.end() || !Shown(outcome, node->tap, step)) continue;
+      auto joined = judge::JoinRanks(*spec.oracle, *node, outcome.trace, spec.parallel(), step);
+      if (!joined) {
+        leave_out(node->tap, joined.error().message);
+        continue;
+      }
+      const size_t due = found->second.data.size();
+      if (joined->data.size() != due) {
+        leave_out(node->tap, fmt::format("{} values, the chain has {}", joined->data.size(), due));
+        continue;
+      }
       const auto rel_l2 = judge::CompareWhole(found->second, *joined).rel_l2;
-      if (rel_l2) errors.push_back({node->tap, static_cast<int>(step), *rel_l2});
+      if (rel_l2) all.errors.push_back({node->tap, step, *rel_l2});
     }
   }
-  return errors;
+  return all;
+}
+
+std::string ChainLeftOut(const Chain& chain, const Accumulation& accumulated) {
+  std::string text = chain.why_not;
+  if (accumulated.not_compared.empty()) return text;
+  // The last tap is what the cell's figures are of.
+  const auto& [tap, why] = accumulated.not_compared.back();
+  return text + fmt::format("{}not compared with the oracle's chain: {} ops, the last {} ({})",
+                            text.empty() ? "" : "; ", accumulated.not_compared.size(), tap, why);
 }
 
 void AddOpRows(const std::vector<OpJudgement>& judgements, const Chain* chain,
@@ -104,6 +137,7 @@ reference::Tensor JoinChunks(const CellSpec& spec, const abi::Outcome& outcome,
 
 void AddChainMetrics(const Chain& chain, const Node& last, int step,
                      const reference::Tensor& joined, Metrics* metrics) {
+  if (chain.trace.size() <= static_cast<size_t>(step)) return;  // the oracle failed
   const auto& taps = chain.trace[static_cast<size_t>(step)];
   const auto found = taps.find(last.tap);
   if (found == taps.end() || found->second.data.size() != joined.data.size()) return;
@@ -113,7 +147,9 @@ void AddChainMetrics(const Chain& chain, const Node& last, int step,
   metrics->max_abs = whole.max_abs;
   AddUsualGates(found->second, joined, metrics);
   if (last.tap == "logits") judge::AddLogitMetrics(found->second, joined, metrics);
-  metrics->floor_runs = chain.floor.runs;
+  // Blocks have a chain and no floor; one that failed is told in the reason.
+  if (chain.why_not.empty() && !chain.floor.derivation.empty())
+    metrics->floor_runs = chain.floor.runs;
   const auto floor = chain.floor.rel_l2.find({last.tap, step});
   if (floor != chain.floor.rel_l2.end()) metrics->noise_floor = floor->second;
 }

@@ -13,21 +13,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Models that are too large to ship, by the names that problems use for them.
-struct Fetched {
-  std::string_view name, file, golden;
-};
-constexpr Fetched kFetched[] = {
-    {"smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf", "smollm2-135m-q4_1"},
-};
-
-const Fetched* FindFetched(std::string_view name) {
-  for (const Fetched& fetched : kFetched) {
-    if (fetched.name == name) return &fetched;
-  }
-  return nullptr;
-}
-
 // A bare name is a shipped or a fetched model; anything with a slash, or that exists here, is a
 // path.
 Result<std::string> Resolve(const std::string& name) {
@@ -40,8 +25,7 @@ Result<std::string> Resolve(const std::string& name) {
     const fs::path path = fs::path(GoldensFolder()) / folder / name;
     if (fs::exists(path, ignored)) return path.string();
   }
-  if (FindFetched(name) != nullptr) {
-    const std::string path = FetchedPath(name);
+  if (const std::string path = FetchedPath(name); !path.empty()) {
     if (fs::exists(path, ignored)) return path;
     return Error{
         fmt::format("model={} is not on this machine ({}); ./assay golden fetch {} gets it", name,
@@ -99,8 +83,7 @@ Result<std::unique_ptr<Model>> OpenModel(const std::string& name) {
   if (!checkpoint) return checkpoint.error();
   auto model = std::make_unique<Model>();
   model->name = name;
-  const Fetched* fetched = FindFetched(name);
-  model->golden = fetched != nullptr ? std::string(fetched->golden) : name;
+  model->golden = GoldenOf(name);
   model->checkpoint = std::move(*checkpoint);
   auto oracle = reference::Oracle::Create(model->checkpoint->config(), *model->checkpoint);
   if (!oracle) return In(*path, oracle.error());
@@ -127,21 +110,6 @@ std::string GoldensFolder() {
   return "goldens";
 }
 
-std::vector<std::string> FetchedModels() {
-  std::vector<std::string> names;
-  for (const Fetched& fetched : kFetched) names.emplace_back(fetched.name);
-  return names;
-}
-
-std::string FetchedPath(const std::string& name) {
-  const Fetched* fetched = FindFetched(name);
-  if (fetched == nullptr) return "";
-  const char* folder = std::getenv("ASSAY_MODELS");
-  const fs::path models =
-      folder != nullptr ? fs::path(folder) : fs::path(GoldensFolder()) / "fetched";
-  return (models / fetched->file).string();
-}
-
 std::string MainMethod(const Model& model,
                        const std::function<bool(const std::string& parameter)>& takes) {
   std::map<std::string, int64_t> bytes;
@@ -165,9 +133,11 @@ std::string MainMethod(const Model& model,
 std::vector<std::string> ShippedModels() {
   std::vector<std::string> names;
   for (const char* folder : {"checkpoints", "quantised"}) {
-    std::error_code ignored;
-    for (const auto& entry : fs::directory_iterator(fs::path(GoldensFolder()) / folder, ignored)) {
-      if (entry.is_directory(ignored)) names.push_back(entry.path().filename().string());
+    // A folder that is not there, or that ends half read, has no more models to offer.
+    std::error_code failed, ignored;
+    for (fs::directory_iterator entry(fs::path(GoldensFolder()) / folder, failed), end;
+         !failed && entry != end; entry.increment(failed)) {
+      if (entry->is_directory(ignored)) names.push_back(entry->path().filename().string());
     }
   }
   std::sort(names.begin(), names.end());

@@ -35,10 +35,25 @@ std::string GoldensFolder();
 
 // Shipped names, sorted; models that are fetched are not among them.
 std::vector<std::string> ShippedModels();
-// Names of models that `./assay golden fetch` gets.
+// A model that is too large to ship: its golden's golden.json has `"gguf": {"file": …}`.
+struct FetchedModel {
+  std::string name;    // as problems and `./assay golden fetch` call it
+  std::string file;    // in FetchedFolder()
+  std::string golden;  // the folder below goldens/goldens that has its prompts
+};
+// Sorted by golden. A golden.json that cannot be read is none of these; `golden verify` and
+// `golden fetch` say what is wrong with it.
+std::vector<FetchedModel> ListFetchedModels();
+// The name of a fetched model: its golden's up to the first '-' ("smollm2-135m-q4_1": "smollm2").
+std::string ShortName(const std::string& golden);
+// Their names.
 std::vector<std::string> FetchedModels();
-// Where a fetched model's file lies: $ASSAY_MODELS, else fetched/ in the goldens' folder.
+// Where their files lie: $ASSAY_MODELS, else fetched/ in the goldens' folder.
+std::string FetchedFolder();
+// Where this model's file lies; empty: no such model is fetched.
 std::string FetchedPath(const std::string& name);
+// The golden of a model by name: of a fetched one its own, else the name.
+std::string GoldenOf(const std::string& name);
 
 class ModelStore {
  public:

@@ -10,6 +10,7 @@
 
 #include "harness/judge/judge.h"
 #include "harness/locate/locate.h"
+#include "harness/run/collective.h"
 #include "harness/run/executed.h"
 #include "harness/run/layouts_bridge.h"
 #include "harness/run/measures.h"
@@ -153,63 +154,20 @@ std::string Sentence(const Divergence& divergence) {
   return fmt::format("{}: {}: {}", where, divergence.cls, divergence.signature.text);
 }
 
-// What came of one collective on the given parts.
-Result<std::vector<OpJudgement>> JudgeParts(const CellSpec& spec, const abi::Outcome& outcome,
-                                            const Node& node) {
-  judge::CollectiveRequest request;
-  request.node = &node;
-  request.kind = spec.problem.Get("collective");
-  request.contract = *spec.facts.contract;
-  const bool gather = request.kind == "gather";
-  const bool attention = node.domain == reference::Domain::kAttention;
-  const int ranks = attention ? spec.degrees.attention() : spec.degrees.tp;
-  const std::string& part = gather ? node.tap : node.inputs.at(0);
-  for (int rank = 0; rank < ranks; ++rank) {
-    request.parts.push_back(judge::ToTensor(spec.given.at({0, part, rank})));
-  }
-  const auto output = [&](int rank) -> const TapValue* {
-    const auto found = outcome.trace.taps.find({0, node.tap, rank});
-    return found == outcome.trace.taps.end() ? nullptr : &found->second;
-  };
-  if (request.kind == "reduce_scatter") {
-    for (int rank = 0; rank < ranks; ++rank) request.outputs.push_back(output(rank));
-  } else {
-    request.outputs.push_back(output(-1));
-  }
-  if (gather) {
-    auto columns = WholeColumns(spec, node.tap);
-    if (!columns) return columns.error();
-    request.columns = *columns;
-  }
-  return judge::JudgeCollective(request);
-}
-
-Result<std::vector<OpJudgement>> Judge(const CellSpec& spec, const abi::Outcome& outcome,
-                                       const judge::JudgeRequest& request) {
-  if (spec.mode != Mode::kCollective) return judge::JudgeTrace(request);
-  std::vector<OpJudgement> all;
-  for (const Node* node : spec.nodes) {
-    auto judged = JudgeParts(spec, outcome, *node);
-    if (!judged) return judged.error();
-    for (OpJudgement& one : *judged) all.push_back(std::move(one));
-  }
-  return all;
-}
-
 // Everything that the verdict is read off.
 struct Findings {
   judge::JudgeRequest request;
   std::vector<OpJudgement> judgements;
   locate::ShardReport shards;
   std::shared_ptr<const Chain> chain;
-  std::vector<judge::Accumulated> accumulated;
+  Accumulation accumulated;
   std::vector<judge::BeyondFloor> beyond;
   reference::Tensor output;  // the last tap
 };
 
 void ReadFailure(const abi::Outcome& outcome, const Findings& found, CellResult* result) {
   result->verdict = Verdict::kFail;
-  AddOpRows(found.judgements, found.chain.get(), found.accumulated, result);
+  AddOpRows(found.judgements, found.chain.get(), found.accumulated.errors, result);
   locate::LocateRequest where{found.request, &found.judgements, &found.shards};
   auto divergences = locate::Locate(where);
   if (divergences) result->divergences = std::move(*divergences);
@@ -228,7 +186,7 @@ void ReadAccumulation(const Findings& found, CellResult* result) {
       "accumulation only: every op is right on its inputs; {} is {:.2e} from the oracle's chain, "
       "more than {} times the noise floor of {:.2e} ({} runs)",
       first.tap, first.rel_l2, judge::kFloorFactor, first.floor, found.chain->floor.runs);
-  AddOpRows(found.judgements, found.chain.get(), found.accumulated, result);
+  AddOpRows(found.judgements, found.chain.get(), found.accumulated.errors, result);
   result->divergences.push_back(locate::AccumulationOnly(found.beyond, found.chain->floor));
 }
 
@@ -238,10 +196,10 @@ std::string DecidedByFloor(const Findings& found) {
   const bool hidden = std::any_of(found.judgements.begin(), found.judgements.end(),
                                   [](const OpJudgement& j) { return j.judged && j.composite; });
   if (!hidden || found.chain == nullptr || !found.chain->floor.decides ||
-      found.accumulated.empty()) {
+      found.accumulated.errors.empty()) {
     return "";
   }
-  const judge::Accumulated& last = found.accumulated.back();
+  const judge::Accumulated& last = found.accumulated.errors.back();
   const auto floor = found.chain->floor.rel_l2.find({last.tap, last.step});
   if (floor == found.chain->floor.rel_l2.end()) return "";
   // The bounds of hidden ops say nothing; that the output itself is sound is still asked.
@@ -275,6 +233,11 @@ std::vector<OpJudgement> Evidence(const CellSpec& spec, const Findings& found) {
   return evidence;
 }
 
+std::string Together(std::vector<std::string> parts) {
+  std::erase(parts, "");
+  return fmt::format("{}", fmt::join(parts, "; "));
+}
+
 // Nothing is wrong: whether that says anything.
 void ReadPass(const CellSpec& spec, const Findings& found, size_t expected, CellResult* result) {
   const auto compared = static_cast<size_t>(found.shards.compared);
@@ -296,13 +259,19 @@ void ReadPass(const CellSpec& spec, const Findings& found, size_t expected, Cell
   if (!mistrust.empty()) {
     const std::string decided = DecidedByFloor(found);
     result->verdict = decided.empty() ? Verdict::kMistrusted : Verdict::kPass;
-    result->reason = decided.empty() ? mistrust : decided;
+    result->reason = decided;
+    if (decided.empty()) {
+      const std::string missing =
+          found.chain == nullptr ? "" : ChainLeftOut(*found.chain, found.accumulated);
+      result->reason = Together({mistrust, missing});
+    }
     return;
   }
   result->verdict = Verdict::kPass;
-  result->reason = LeftOut(spec, found.judgements, expected, compared);
-  const std::string same = SameInBoth(spec);
-  if (!same.empty()) result->reason += (result->reason.empty() ? "" : "; ") + same;
+  result->reason =
+      Together({LeftOut(spec, found.judgements, expected, compared),
+                found.chain == nullptr ? "" : ChainLeftOut(*found.chain, found.accumulated),
+                SameInBoth(spec)});
 }
 
 // What ran is not what was asked for, or not what the engine lists; true if so.
@@ -358,7 +327,8 @@ void JudgeOutcome(const CellSpec& spec, const abi::Outcome& outcome,
   result->executed = ReadExecuted(spec, outcome, emulate);
   Findings found;
   found.request = RequestOf(spec, outcome);
-  auto judgements = Judge(spec, outcome, found.request);
+  auto judgements = spec.mode == Mode::kCollective ? JudgeCollectives(spec, outcome)
+                                                   : judge::JudgeTrace(found.request);
   const auto tags = [&spec](const std::string& component) {
     return TagsFor(component, spec.MethodOf(ParameterOf(component)));
   };
@@ -379,8 +349,8 @@ void JudgeOutcome(const CellSpec& spec, const abi::Outcome& outcome,
   found.shards = std::move(*shards);
   found.chain = ChainOf(spec, outcome, found.judgements);
   if (found.chain != nullptr) {
-    found.accumulated = AccumulatedErrors(spec, outcome, *found.chain);
-    found.beyond = judge::JudgeAccumulated(found.chain->floor, found.accumulated);
+    found.accumulated = Accumulate(spec, outcome, *found.chain);
+    found.beyond = judge::JudgeAccumulated(found.chain->floor, found.accumulated.errors);
   }
   found.output = AddCellMetrics(spec, outcome, found.judgements, found.chain.get(), result);
   const bool wrong_op = std::any_of(found.judgements.begin(), found.judgements.end(),
