@@ -11,6 +11,8 @@
 namespace assay {
 namespace {
 
+// Whoever reads GGUF for the oracle has a table of its own, from llama.cpp's description: a mistake
+// in one of them is seen where they meet.
 using Name = std::pair<std::string_view, std::string_view>;  // Hugging Face's, GGUF's
 constexpr std::array<Name, 11> kLayerNames = {{
     {"input_layernorm", "attn_norm"},
@@ -34,8 +36,10 @@ std::string GgufName(std::string_view name) {
   if (!name.starts_with(kLayers)) return "";
   name.remove_prefix(kLayers.size());
   const size_t dot = name.find('.');
+  if (dot == name.npos) return "";
   const std::string_view layer = name.substr(0, dot), rest = name.substr(dot + 1);
   const size_t suffix = rest.rfind('.');
+  if (suffix == rest.npos) return "";
   for (const auto& [theirs, ours] : kLayerNames) {
     if (rest.substr(0, suffix) == theirs) {
       return fmt::format("blk.{}.{}{}", layer, ours, rest.substr(suffix));
@@ -66,9 +70,18 @@ std::vector<float> Floats(const TensorView& view) {
   return values;
 }
 
-// Error: a value that the type does not have.
+// What values can be taken from and stored as.
+bool IsFloat(DType dtype) {
+  return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
+}
+
+// Error: a type that is none of F32, F16 and BF16, or a value that the type does not have.
 Result<std::vector<std::byte>> Stored(const TensorView& view, DType dtype) {
   if (dtype == view.dtype) return std::vector<std::byte>(view.bytes.begin(), view.bytes.end());
+  if (!IsFloat(view.dtype) || !IsFloat(dtype)) {
+    return Error{fmt::format("{}: {} to {}; allowed are F32, F16 and BF16", view.name,
+                             NameOf(view.dtype), NameOf(dtype))};
+  }
   const std::vector<float> values = Floats(view);
   const size_t size = static_cast<size_t>(SizeOf(dtype).count());
   std::vector<std::byte> bytes(values.size() * size);

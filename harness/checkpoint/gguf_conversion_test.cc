@@ -7,6 +7,7 @@
 
 #include "harness/checkpoint/checkpoint.h"
 #include "harness/checkpoint/gguf_writer.h"
+#include "harness/checkpoint/safetensors.h"
 #include "harness/checkpoint/test_support.h"
 
 namespace assay {
@@ -85,6 +86,46 @@ TEST(GgufConversion, ChangesTypesAndTakesBlocks) {
   const auto moe = Checkpoint::Open("goldens/checkpoints/k2-mini");
   ASSERT_TRUE(moe.ok());
   EXPECT_FALSE(ConvertToGguf(**moe, {}).ok());
+}
+
+// A copy of llama-mini in which one tensor has another name or type.
+Result<GgufWriter> ConvertChanged(std::string_view of, std::string_view name, DType dtype) {
+  const TempFolder folder;
+  const auto original = Checkpoint::Open("goldens/checkpoints/llama-mini");
+  MemorySource source;
+  for (const std::string& each : (*original)->Names()) {
+    const TensorView& view = *(*original)->Find(each);
+    const bool changed = each == of;
+    const DType type = changed ? dtype : view.dtype;
+    const size_t size = view.bytes.size() / static_cast<size_t>(SizeOf(view.dtype).count()) *
+                        static_cast<size_t>(SizeOf(type).count());
+    std::vector<std::byte> bytes(view.bytes.begin(), view.bytes.end());
+    bytes.resize(size);
+    source.Put(changed ? std::string(name) : each, type, view.shape, std::move(bytes));
+  }
+  std::vector<TensorView> views;
+  for (const std::string& each : source.Names()) views.push_back(*source.Find(each));
+  const Status written = WriteSafetensors(folder.Path("model.safetensors"), views, {});
+  EXPECT_TRUE(written.ok());
+  folder.Write("config.json", ReadBytes("goldens/checkpoints/llama-mini/config.json"));
+  const auto checkpoint = Checkpoint::Open(folder.path());
+  EXPECT_TRUE(checkpoint.ok()) << checkpoint.error().message;
+  return checkpoint.ok() ? ConvertToGguf(**checkpoint, {}) : checkpoint.error();
+}
+
+TEST(GgufConversion, RefusesOtherTypesAndNames) {
+  const std::string norm = "model.layers.0.input_layernorm.weight";
+  EXPECT_TRUE(ConvertChanged(norm, norm, DType::kF32).ok());  // control
+  for (DType dtype : {DType::kF64, DType::kI64, DType::kU8}) {
+    const auto converted = ConvertChanged(norm, norm, dtype);
+    ASSERT_FALSE(converted.ok());
+    EXPECT_TRUE(Says(converted.error(), {norm, "allowed are F32, F16 and BF16"}));
+  }
+  for (const char* name : {"model.layers.0", "model.layers.0.weight", "weight"}) {
+    const auto converted = ConvertChanged(norm, name, DType::kBF16);
+    ASSERT_FALSE(converted.ok());
+    EXPECT_TRUE(Says(converted.error(), {name, "has no name in GGUF"}));
+  }
 }
 
 }  // namespace

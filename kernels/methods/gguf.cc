@@ -39,7 +39,11 @@ uint16_t F16FromFloat(float value) {
   // In steps of the value's binade, the subnormals' being the least: a carry into the next binade
   // is the next code.
   const int exponent = std::max(std::ilogb(size), -14);
-  const auto steps = static_cast<int>(std::nearbyint(std::ldexp(size, 10 - exponent)));
+  // Ties to even by hand: std::nearbyint would follow the host's rounding mode.
+  const double exact = std::ldexp(size, 10 - exponent);
+  auto steps = static_cast<int>(exact);
+  const double rest = exact - steps;
+  if (rest > 0.5 || (rest == 0.5 && steps % 2 != 0)) ++steps;
   return static_cast<uint16_t>(sign | (steps + ((exponent + 14) << 10)));
 }
 

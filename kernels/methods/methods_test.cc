@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <bit>
+#include <cfenv>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -188,6 +189,13 @@ TEST(F16, EveryValueSurvivesAndRoundingIsNearestEven) {
                                         : std::ldexp(1024 + mantissa, exponent - 25);
     ASSERT_EQ(value, bits < 0x8000 ? size : -size) << bits;
     ASSERT_EQ(F16FromFloat(value), bits);
+  }
+  for (const int mode : {FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO}) {  // the host's does not matter
+    ASSERT_EQ(std::fesetround(mode), 0);
+    const uint16_t tie = F16FromFloat(1 + 0x1p-11F), odd = F16FromFloat(1 + 3 * 0x1p-11F);
+    std::fesetround(FE_TONEAREST);
+    EXPECT_EQ(tie, 0x3C00) << mode;
+    EXPECT_EQ(odd, 0x3C02) << mode;
   }
   EXPECT_EQ(F16FromFloat(1 + 0x1p-11F), 0x3C00);      // tie, even below
   EXPECT_EQ(F16FromFloat(1 + 3 * 0x1p-11F), 0x3C02);  // tie, even above

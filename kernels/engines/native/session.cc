@@ -148,7 +148,9 @@ void Session::Load(const assay_load& request) {
   const std::vector<assay_tensor> tensors = CopyTensors(request.tensors, request.tensor_count);
   assay_load copy = request;
   copy.tensors = tensors.data();
-  // Once every rank was loaded, loading again replaces; keys and values of the old weights go.
+  // Once every rank was loaded, loading again replaces; keys and values of the old weights go. The
+  // ABI does not say when a rank's loads are over: with one rank each load after the first replaces
+  // what it names, so that a tensor in two loads of a first round is no error there.
   const bool replaces = std::all_of(ranks_.begin(), ranks_.end(),
                                     [](const Rank& r) { return !r.parameters.empty(); });
   loader_.Load(copy, replaces, &rank(request.rank).parameters);
