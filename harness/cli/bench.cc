@@ -9,6 +9,7 @@
 #include "harness/cli/bench_options.h"
 #include "harness/cli/options.h"
 #include "harness/cli/verbs.h"
+#include "harness/store/result.h"
 
 namespace assay::cli {
 
@@ -43,8 +44,7 @@ int Bench(int argc, char** argv) {
     return BadUsage(fmt::format("bench{}: no kernel is so; ./assay bench lists all", all));
   }
   std::puts(json ? BenchJson(report).c_str() : BenchTable(report).c_str());
-  constexpr int kNothingExecuted = 125;
-  return report.rows.empty() ? kNothingExecuted : 0;
+  return report.rows.empty() ? kExitNothingExecuted : 0;
 }
 
 }  // namespace assay::cli

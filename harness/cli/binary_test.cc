@@ -1,8 +1,5 @@
 // The program as a script sees it: exit codes, what is on standard output, files left behind.
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -13,11 +10,16 @@
 #include <set>
 #include <sstream>
 
+#include "harness/cli/testing/program.h"
+
 namespace assay::cli {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::Invoke;
+using testing::ReadAll;
 using Json = nlohmann::json;
+using Ran = testing::Ended;
 using Words = std::vector<std::string>;
 
 constexpr const char* kOneModel =
@@ -28,46 +30,10 @@ std::string Temporary(const std::string& name) {
   return std::string(std::getenv("TEST_TMPDIR")) + "/" + name;
 }
 
-std::string ReadAll(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::stringstream text;
-  text << in.rdbuf();
-  return text.str();
-}
-
 std::string Write(const std::string& name, const std::string& text) {
   const std::string path = Temporary(name);
   std::ofstream(path, std::ios::trunc | std::ios::binary) << text;
   return path;
-}
-
-struct Ran {
-  int code = -1;
-  std::string out, error;
-};
-
-Ran Invoke(const Words& words, const std::map<std::string, std::string>& environment = {}) {
-  const std::string out = Temporary("stdout"), error = Temporary("stderr");
-  const pid_t pid = fork();
-  if (pid == 0) {
-    for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
-    setenv("ASSAY_ROOT", fs::current_path().c_str(), 1);
-    const int flags = O_WRONLY | O_CREAT | O_TRUNC;
-    dup2(open(out.c_str(), flags, 0644), STDOUT_FILENO);
-    dup2(open(error.c_str(), flags, 0644), STDERR_FILENO);
-    std::vector<char*> argv{const_cast<char*>("assay")};
-    for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
-    argv.push_back(nullptr);
-    execv("harness/cli/assay", argv.data());
-    _exit(127);
-  }
-  int status = 0;
-  waitpid(pid, &status, 0);
-  Ran ran;
-  ran.code = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
-  ran.out = ReadAll(out);
-  ran.error = ReadAll(error);
-  return ran;
 }
 
 // Bad usage: exit 2, nothing on standard output, one line that says what.

@@ -87,8 +87,8 @@ std::vector<Fetched> FetchedHere() {
   if (!files) return models;  // golden verify says what is wrong
   for (const FetchedFile& file : *files) {
     std::error_code ignored;
-    models.push_back(
-        {ShortName(file), std::filesystem::exists(FetchedFolder() + "/" + file.file, ignored)});
+    models.push_back({ShortName(file),
+                      std::filesystem::exists(run::FetchedFolder() + "/" + file.file, ignored)});
   }
   return models;
 }

@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <map>
 
+#include "harness/judge/floor.h"
+#include "harness/run/chain.h"
+
 namespace assay::cli {
 namespace {
 
@@ -13,8 +16,8 @@ constexpr double kSecondsACell = 0.03;
 // Multiply-adds a second of the oracle in double, which is the slowest of what a cell does;
 // measured with SmolLM2 on two cores.
 constexpr double kOracleRate = 2e9;
-// The ops one by one with their bounds, the chain for accumulated error, five for the noise floor.
-constexpr double kOraclePasses = 8;
+// The ops one by one with their bounds (two), and the chain for accumulated error.
+constexpr int kOraclePasses = 3;
 // A load cell compares each stored byte of each rank.
 constexpr double kBytesASecond = 2e8;
 // File, guarded copy, the engine's shards, what comes back.
@@ -26,6 +29,7 @@ constexpr size_t kManyCells = 20;
 struct ModelSize {
   double bytes = 0;
   double elements = 0;
+  double layers = 1;
 };
 
 ModelSize SizeOf(const std::string& name, run::ModelStore* models) {
@@ -39,15 +43,21 @@ ModelSize SizeOf(const std::string& name, run::ModelStore* models) {
   // Four-bit weights have two elements in a byte, bf16 has half a one.
   const bool quantised = (*model)->method != "bf16";
   size.elements = size.bytes * (quantised ? 1.8 : 0.5);
+  size.layers = static_cast<double>(std::max<int64_t>(1, (*model)->checkpoint->config().layers));
   return size;
 }
 
 double SecondsOf(const run::Problem& problem, const ModelSize& size) {
   if (problem.kind == "load") return kSecondsACell + size.bytes / kBytesASecond;
-  if (problem.kind != "model") return kSecondsACell + size.bytes / kBytesASecond / 4;
+  // Models and layers have a noise floor, of as many chains more as its budget allows.
+  const bool chains = problem.kind == "model" || problem.kind == "layer";
+  if (!chains) return kSecondsACell + size.bytes / kBytesASecond / 4;
   auto tokens = run::ParseTokens(problem.Get("tokens"));
   const double count = tokens ? static_cast<double>(tokens->total()) : 33;
-  return kSecondsACell + kOraclePasses * size.elements * count / kOracleRate;
+  const double macs = size.elements * count / (problem.kind == "layer" ? size.layers : 1);
+  const int passes =
+      kOraclePasses + judge::RunsWithin(static_cast<uint64_t>(macs), run::kFloorBudget);
+  return kSecondsACell + passes * macs / kOracleRate;
 }
 
 }  // namespace

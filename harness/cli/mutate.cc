@@ -275,9 +275,8 @@ int Mutate(int argc, char** argv) {
   const bool red = std::any_of(rows->begin(), rows->end(), [](const Row& row) {
     return (row.visible && !row.located) || row.false_alarm;
   });
-  constexpr int kNothingExecuted = 125;
   const bool none = Count(*rows, [](const Row& row) { return row.visible; }) == 0;
-  return red ? 1 : none ? kNothingExecuted : 0;
+  return red ? 1 : none ? kExitNothingExecuted : 0;
 }
 
 }  // namespace assay::cli

@@ -133,8 +133,7 @@ std::string WhyNotThatRun(const RunRecord& record, const RunHeader& header,
   if (recorded.cells && !(*recorded.cells == *header.cells)) {
     return fmt::format(
         "its selection gave {} cells (hash {}) and now gives {} ({}): the matrix, the engine or "
-        "the "
-        "machine is another",
+        "the machine is another",
         recorded.cells->own_count, recorded.cells->own_hash, header.cells->own_count,
         header.cells->own_hash);
   }

@@ -116,8 +116,13 @@ int Execute(const RunOptions& options, Selection selection, run::ModelStore* mod
   const auto registered =
       static_cast<int64_t>(selection.problems.size() + selection.skipped.size());
   CatchSignals();
+  const std::string& resume = options.record.resume;
+  const bool afresh = !resume.empty() && !HasRecord(resume);
   auto opened = OpenResults(options.record, &selection);
   if (!opened) return BadUsage(opened.error().message);
+  if (afresh) {
+    std::fprintf(stderr, "%s holds no recorded run: the run starts afresh\n", resume.c_str());
+  }
   const run::PoolOptions pool = PoolOf(options);
   const std::string estimate = EstimateLine(selection.problems, pool.jobs, models);
   if (!estimate.empty()) std::fprintf(stderr, "%s\n", estimate.c_str());
@@ -222,10 +227,6 @@ int Run(int argc, char** argv) {
   }
   if (resumes && !selects && IsComplete(recorded)) {
     return SayFinished(record_options.resume, recorded, requirements);
-  }
-  if (!record_options.resume.empty() && !resumes) {
-    std::fprintf(stderr, "%s holds no recorded run: the run starts afresh\n",
-                 record_options.resume.c_str());
   }
   if (auto status = ResolveEngine(&given.engine); !status) {
     return BadUsage(status.error().message);

@@ -85,16 +85,17 @@ Status MoveIntoPlace(const std::string& beside, const std::string& path) {
 
 void RemoveLeftovers(const std::string& path) {
   const std::string start = fs::path(path).filename().string() + ".";
-  std::error_code ignored;
+  std::error_code failed, ignored;
   std::vector<fs::path> leftovers;
-  for (const auto& entry : fs::directory_iterator(FolderOf(path), ignored)) {
-    const std::string name = entry.path().filename().string();
+  for (fs::directory_iterator entry(FolderOf(path), failed), end; !failed && entry != end;
+       entry.increment(failed)) {
+    const std::string name = entry->path().filename().string();
     if (!name.starts_with(start) || !name.ends_with(kSuffix)) continue;
     const std::string_view number = std::string_view(name).substr(
         start.size(), name.size() - std::min(name.size(), start.size() + kSuffix.size()));
     const bool digits = !number.empty() && std::all_of(number.begin(), number.end(),
                                                        [](char c) { return c >= '0' && c <= '9'; });
-    if (digits && !IsAlive(std::string(number))) leftovers.push_back(entry.path());
+    if (digits && !IsAlive(std::string(number))) leftovers.push_back(entry->path());
   }
   for (const fs::path& leftover : leftovers) fs::remove(leftover, ignored);
 }

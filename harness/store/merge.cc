@@ -111,6 +111,22 @@ RunHeader HeaderOf(const Shard& model, const std::vector<const Shard*>& shards) 
   return header;
 }
 
+// One line for each run of shards that are not there.
+std::vector<std::string> Missing(const std::map<int64_t, const Shard*>& there, int64_t shards) {
+  std::vector<std::string> lines;
+  int64_t next = 1;
+  const auto until = [&](int64_t end) {
+    if (next + 1 == end) lines.push_back(fmt::format("shard {}/{} is missing", next, shards));
+    if (next + 1 < end) {
+      lines.push_back(fmt::format("shards {0}/{2} to {1}/{2} are missing", next, end - 1, shards));
+    }
+    next = end + 1;
+  };
+  for (const auto& [number, shard] : there) until(number);
+  until(shards + 1);
+  return lines;
+}
+
 Result<std::vector<Shard>> ReadShards(const std::vector<std::string>& dirs) {
   std::vector<Shard> shards;
   for (const std::string& dir : dirs) {
@@ -149,13 +165,11 @@ Result<Merged> MergeShards(const std::vector<std::string>& dirs) {
   std::set<std::string> seen;
   std::vector<const Shard*> taken;
   double seconds = 0;
-  for (int64_t number = 1; number <= model.cells().shards; ++number) {
-    const auto found = by_number.find(number);
-    if (found == by_number.end()) {
-      merged.wrong.push_back(fmt::format("shard {}/{} is missing", number, model.cells().shards));
-      continue;
-    }
-    const Shard& shard = *found->second;
+  for (std::string& line : Missing(by_number, model.cells().shards)) {
+    merged.wrong.push_back(std::move(line));
+  }
+  for (const auto& [number, found] : by_number) {
+    const Shard& shard = *found;
     if (const std::string wrong = WrongCells(shard, seen); !wrong.empty()) {
       merged.wrong.push_back(wrong);
       continue;

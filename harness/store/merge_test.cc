@@ -120,6 +120,23 @@ TEST_F(Merge, AMissingShardIsNamed) {
   EXPECT_EQ(merged.record.summary->totals.registered, kCells);
 }
 
+TEST_F(Merge, MissingShardsAreRanges) {
+  for (const int shard : {1, 3}) {
+    RunHeader header = HeaderOf(shard);
+    header.cells->shards = kMostShards;
+    Write(header, Own(shard), true);
+  }
+  const auto merged = MergeShards({Dir(1), Dir(3)});
+  ASSERT_TRUE(merged.ok()) << merged.error().message;
+  EXPECT_EQ(merged->wrong, (std::vector<std::string>{"shard 2/65536 is missing",
+                                                     "shards 4/65536 to 65536/65536 are missing"}));
+  // More are not believed.
+  RunHeader header = HeaderOf(1);
+  header.cells->shards = kMostShards + 1;
+  Write(header, Own(1), true);
+  EXPECT_FALSE(MergeShards({Dir(1)}).ok());
+}
+
 TEST_F(Merge, AShardGivenTwiceIsNamed) {
   fs::copy(Dir(2), root_ + "/copy", fs::copy_options::recursive);
   const Merged merged = ExpectWrong({Dir(1), Dir(2), Dir(3), root_ + "/copy"},

@@ -25,7 +25,6 @@ constexpr std::array<NamedVerdict, 7> kVerdicts = {{
 
 constexpr int kExitGood = 0;
 constexpr int kExitFinding = 1;
-constexpr int kExitNothingExecuted = 125;
 
 }  // namespace
 

@@ -116,11 +116,11 @@ struct CellList {
 // 32 hexadecimal digits: xxh3-128 of the problems in alphabetical order, each and a newline.
 std::string HashCells(std::vector<std::string> problems);
 
-// The first line of a run. machine_json and engines_json are JSON texts; a text that is not JSON
-// is kept as a string.
 // A run is cut into no more shards than this.
 inline constexpr int64_t kMostShards = 65536;
 
+// The first line of a run. machine_json and engines_json are JSON texts; a text that is not JSON
+// is kept as a string.
 struct RunHeader {
   std::string run_id, revision, selection, machine_json, engines_json;
   bool dirty = false;
@@ -167,6 +167,9 @@ Result<Line> LineFromJson(std::string_view line, std::string_view where);
 // A JSON text as flat facts for printing: {"cpu":{"model":"X"},"tiers":["a","b"]} gives
 // ("cpu.model", "X"), ("tiers", "a b"). A text that is not JSON is one fact without a name.
 std::vector<std::pair<std::string, std::string>> FlattenJson(std::string_view text);
+
+// Of every verb that ran nothing.
+inline constexpr int kExitNothingExecuted = 125;
 
 // Exit code of a run (interfaces.md §1): 0, 1 or 125. Totals that do not add up, or registered
 // cells that were not collected, are a finding.

@@ -13,6 +13,7 @@ int FuzzMatrix(const uint8_t* data, size_t size) {
   if (!rows) return 0;
   for (const run::MatrixRow& row : *rows) {
     for (const auto& [key, values] : row.cross) {
+      if (values.empty()) Broken("a key of a matrix row has no values", key);
       auto filter = run::ParseFilter(key + "=" + values[0]);
       if (!filter) RequireOneLine(filter.error());
     }

@@ -4,7 +4,8 @@
 // each run, which a time is not. Forked children are let alone.
 //
 //   ASSAY_TEST_FILES=kill-before:K | kill-within:K | kill-after:K | full:K | read-only:K
-//   ASSAY_TEST_COUNT=FILE   the number of calls is written there when the process ends
+//   ASSAY_TEST_COUNT=FILE   the number of calls is written there when the process ends, and how
+//                           many of the last ones synced a folder, which may fail without harm
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -26,6 +27,7 @@ struct State {
   Mode mode = Mode::kNone;
   long at = 0;
   long calls = 0;
+  long last_folder_syncs = 0;
 };
 State state;
 
@@ -64,7 +66,7 @@ __attribute__((destructor)) void End() {
   const char* path = std::getenv("ASSAY_TEST_COUNT");
   if (path == nullptr || getpid() != state.pid) return;
   if (FILE* file = std::fopen(path, "w")) {
-    std::fprintf(file, "%ld\n", state.calls);
+    std::fprintf(file, "%ld %ld\n", state.calls, state.last_folder_syncs);
     std::fclose(file);
   }
 }
@@ -74,6 +76,7 @@ bool Counts() { return getpid() == state.pid; }
 // Counts a call; 0, or the errno that it is to fail with.
 int Before() {
   ++state.calls;
+  state.last_folder_syncs = 0;
   if (state.mode == Mode::kKillBefore && state.calls == state.at) Die();
   const bool failing = state.calls >= state.at;
   if (state.mode == Mode::kFull && failing) return ENOSPC;
@@ -158,7 +161,16 @@ int rmdir(const char* path) noexcept {
 int mkdir(const char* path, mode_t mode) noexcept {
   return Call<int (*)(const char*, mode_t)>("mkdir", path, mode);
 }
-int fsync(int fd) { return Call<int (*)(int)>("fsync", fd); }
+int fsync(int fd) {
+  struct stat facts;
+  const long before = state.last_folder_syncs;
+  const bool folder = fstat(fd, &facts) == 0 && S_ISDIR(facts.st_mode);
+  const int result = Call<int (*)(int)>("fsync", fd);
+  const int code = errno;
+  if (folder && Counts()) state.last_folder_syncs = before + 1;
+  errno = code;
+  return result;
+}
 int rename(const char* from, const char* to) noexcept {
   return Call<int (*)(const char*, const char*)>("rename", from, to);
 }
