@@ -248,6 +248,11 @@ TEST(Create, RefusesWhatContradictsItselfAndWhatItDoesNotKnow) {
   config = model.config();
   config.family = Family::kUnknown;
   EXPECT_EQ(error(config, *model.checkpoint).kind, ErrorKind::kUnsupported);
+  // What the config says of it, where it says something.
+  EXPECT_EQ(error(config, *model.checkpoint).message.find(": "), std::string::npos);
+  config.why_unknown = "a sliding window of 8";
+  EXPECT_NE(error(config, *model.checkpoint).message.find(": a sliding window of 8"),
+            std::string::npos);
   config = model.config();
   config.scoring = "softmax";
   EXPECT_NE(error(config, *model.checkpoint).message.find("softmax"), std::string::npos);

@@ -201,7 +201,9 @@ void Deriver::ReadHeads() {
 }
 
 void Deriver::ReadRopeScaling() {
-  const auto type = Take(file_.Text(Key("rope.scaling.type")));
+  auto type = Take(file_.Text(Key("rope.scaling.type")));
+  // As llama.cpp reads it: a factor alone is linear scaling by it, and 0 is none.
+  if (!type && Take(file_.Number(Key("rope.scaling.factor"))).value_or(0) != 0) type = "linear";
   if (!type || *type == "none") return;
   json scaling = {{"rope_type", Shown(*type)}};
   const bool known = *type == "linear" || *type == "yarn";

@@ -190,6 +190,13 @@ TEST(GgufConfig, RopeScaling) {
   linear.PutF32("llama.rope.scaling.factor", 4);
   EXPECT_EQ(ConfigOf(linear).rope.type, "linear");
   EXPECT_EQ(ConfigOf(linear).rope.factor, 4.0);
+  GgufWriter alone = Model("llama");
+  alone.PutF32("llama.rope.scaling.factor", 4);
+  EXPECT_EQ(ConfigOf(alone).rope.type, "linear");
+  EXPECT_EQ(ConfigOf(alone).rope.factor, 4.0);
+  GgufWriter zero = Model("llama");
+  zero.PutF32("llama.rope.scaling.factor", 0);
+  EXPECT_EQ(ConfigOf(zero).rope.type, "default");
   GgufWriter yarn = Model("qwen2");
   yarn.PutText("qwen2.rope.scaling.type", "yarn");
   yarn.PutF32("qwen2.rope.scaling.factor", 4);

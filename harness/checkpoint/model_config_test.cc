@@ -441,6 +441,8 @@ TEST(ModelConfig, WrongTypesAndAbsurdValuesNameTheKey) {
                  {"layer_types", "[1]", "strings"},
                  {"swiglu_limit", "0", "must be a number from"},
                  {"swiglu_limit", "-7", "must be a number from"},
+                 {"swiglu_limit", "1e-60", "must be a number from"},
+                 {"swiglu_limit", "1e39", "must be a number from"},
                  {"assay_container", "\"onnx\"", "safetensors or gguf"},
                  {"rope_scaling", "\"yarn\"", "must be an object"},
                  {"rope_parameters", "[]", "must be an object"},

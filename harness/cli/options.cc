@@ -15,6 +15,7 @@ struct Options::Impl {
   CLI::App app;
   std::string verb, example;
   std::vector<std::string> known{"--help"};
+  std::vector<std::string> texts;  // options whose value is a text
 };
 
 Options::Options(std::string verb, std::string what, std::string example)
@@ -36,6 +37,7 @@ void Options::Flag(const std::string& name, bool* value, const std::string& help
 
 void Options::Value(const std::string& name, std::string* value, const std::string& help) {
   impl_->known.push_back(name);
+  impl_->texts.push_back(name);
   impl_->app.add_option(name, *value, help)->capture_default_str();
 }
 
@@ -58,6 +60,12 @@ std::optional<int> Options::Parse(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return BadUsage(fmt::format("{}: {}", impl_->verb, error.what()));
   }
+  // A variable that a script forgot to set must not take an option away.
+  for (const std::string& name : impl_->texts) {
+    const CLI::Option* option = impl_->app.get_option(name);
+    if (option->count() == 0 || !option->results().back().empty()) continue;
+    return BadUsage(fmt::format("{}: {} has an empty value", impl_->verb, name));
+  }
   for (const std::string& extra : impl_->app.remaining()) {
     const std::string option = extra.substr(0, extra.find('='));
     const std::string nearest = run::Nearest(option, impl_->known);
@@ -69,7 +77,14 @@ std::optional<int> Options::Parse(int argc, char** argv) {
 }
 
 int BadUsage(const std::string& message) {
-  std::fprintf(stderr, "assay: %s\n", message.c_str());
+  // One line, harmless to a terminal, whatever an argument holds.
+  std::string line;
+  for (const char c : message) {
+    const auto byte = static_cast<unsigned char>(c);
+    const bool control = byte < 0x20 || byte == 0x7f;
+    line += control ? fmt::format("\\x{:02x}", byte) : std::string(1, c);
+  }
+  std::fprintf(stderr, "assay: %s\n", line.c_str());
   return 2;
 }
 

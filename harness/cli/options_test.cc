@@ -99,10 +99,17 @@ TEST(Options, ValuesThatAreWrong) {
   ExpectUsage({"--out"}, {"--out"});
 }
 
+TEST(Options, AnEmptyValueIsNotAnOptionLeftOut) {
+  ExpectUsage({"--out", ""}, {"--out", "empty value"});
+  ExpectUsage({"--out="}, {"--out"});
+  EXPECT_FALSE(Parse({"kind=load"}).code.has_value());
+}
+
 TEST(Options, BadUsageIsOneLineAndTwo) {
   testing::internal::CaptureStderr();
   EXPECT_EQ(BadUsage("what and why"), 2);
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "assay: what and why\n");
+  ExpectUsage({"--x\x1b[31m\ny"}, {"--x\\x1b[31m\\x0ay"});
 }
 
 }  // namespace

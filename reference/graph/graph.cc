@@ -50,7 +50,8 @@ Result<Graph> BuildGraph(const ModelConfig& config) {
     }
     return row.build(config);
   }
-  return Error{"architecture \"" + config.architecture + "\" is not known to the oracle",
+  const std::string why = config.why_unknown.empty() ? "" : ": " + config.why_unknown;
+  return Error{"architecture \"" + config.architecture + "\" is not known to the oracle" + why,
                ErrorKind::kUnsupported};
 }
 
