@@ -154,7 +154,10 @@ typedef struct assay_open {
   const char* routing; /* "model" or "forced" */
   /* Further key=value pairs, space separated: `limit=7` (clamp of the activation's inputs: gate at
    * most 7, up within ±7), `emulate=never|auto|always` (may a tier that the host lacks be emulated,
-   * or must it be). A key that is not known and not understood: ASSAY_UNSUPPORTED. */
+   * or must it be); how parameters are divided: `split=ceil|list:5,3,2` (the intermediate axis),
+   * `dp=4`, `ep=2`, `experts=0,1,-1,0` (logical expert of each physical slot), `lm_head=dp`,
+   * `placement=hybrid:2`; `beta=4`, `linear_beta=25` (SiTU). A key that is not known and not
+   * understood: ASSAY_UNSUPPORTED. */
   const char* options;
 } assay_open;
 
@@ -174,7 +177,8 @@ typedef struct assay_load {
   const assay_tensor* tensors;
 } assay_load;
 
-/* A loaded component as it lies in the engine's memory. If the engine joined several components
+/* A loaded component as it lies in the engine's memory. A rank that holds nothing of it answers
+ * ASSAY_OK with rows = 0. If the engine joined several components
  * (gate and up; q, k and v) into one matrix, `data` is the whole of that matrix, `total_rows` its
  * rows, and this component's rows begin at `first_row`. */
 typedef struct assay_shard {
@@ -187,6 +191,11 @@ typedef struct assay_shard {
   int64_t columns; /* stored values a row in layout "row" */
   const void* data;
   uint64_t bytes;
+  /* What the engine chose for the parameter, told by its own selector: the storage method under
+   * which it read it ("ct-int4-g32", "gguf-q4_k", "bf16" ...) and the kernel that will take it; NULL
+   * or "": not told. */
+  const char* method;
+  const char* kernel;
 } assay_shard;
 
 /* One op on one rank's shard: outputs[] have name, dtype, shape and memory filled in by the

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -17,6 +18,14 @@ enum class Family {
   kQwen2,       // Qwen2ForCausalLM: q, k, v biases
   kQwen3,       // Qwen3ForCausalLM: RMSNorm per head on q and k
   kDeepseekV3,  // DeepseekV3ForCausalLM, Kimi-K2 (also under a nested text_config)
+  // Known to the planner and the loaders; the oracle slices their parameters, but does not run
+  // them.
+  kQwen3Moe,    // Qwen3MoeForCausalLM
+  kGptOss,      // GptOssForCausalLM
+  kDeepseekV4,  // DeepseekV4ForCausalLM: names without a prefix; its attention is not planned
+  kKimiLinear,  // KimiLinearForCausalLM: KDA and MLA layers
+  kKimiK3,      // KimiK3ForConditionalGeneration: text_config
+  kMinimaxM3,   // MiniMaxM3Sparse…: text_config; its sparse attention's index is not planned
   kUnknown,     // parsed as far as possible; the oracle says that it does not know it
 };
 
@@ -32,8 +41,9 @@ struct RopeConfig {
   double low_freq_factor = 1.0, high_freq_factor = 4.0;  // llama3
 };
 
-// quantization_config, as far as compressed-tensors' weights need it. `ignore` are exact module
-// names or "re:" patterns. What is in the file decides the path; this says how to read it.
+// quantization_config, as far as weights need it. `ignore` are exact module names, "re:" patterns,
+// or, where the producer writes them so, names with "*". What is in the file decides the path; this
+// says how to read it where the file alone is ambiguous.
 struct QuantConfig {
   std::string method;       // "compressed-tensors", "fp8", ...; empty: not quantised
   std::string format;       // "pack-quantized", ...
@@ -45,6 +55,20 @@ struct QuantConfig {
   std::string actorder;  // "", "group", "weight", "static"
   std::vector<std::string> ignore;
   std::vector<std::string> targets;
+  int64_t block_n = 0, block_k = 0;  // strategy "block": weight_block_size, block_structure
+  bool desc_act = false;             // GPTQ: g_idx permutes, scales and zeros stay whole
+  bool v2 = false;                   // GPTQ: checkpoint_format "gptq_v2", zeros without the − 1
+  bool fnuz = false;                 // FP8 codes of the fnuz kind
+  // compressed-tensors with several groups of layers: each with its own targets. Empty: one scheme,
+  // in the members above.
+  std::vector<QuantConfig> groups = {};
+  // ModelSlim's quant_model_description.json: tensor name -> "FLOAT", "W8A8", "W4A8_DYNAMIC" ...
+  std::map<std::string, std::string, std::less<>> description = {};
+
+  // The scheme of one module ("model.layers.0.mlp.up_proj"): its group's, or these members; with
+  // method "" where the module is ignored. Targets are exact names, "re:" patterns, or class names
+  // ("Linear"), which every module is.
+  QuantConfig For(std::string_view module) const;
 };
 
 // How the checkpoint names its tensors and orders their rows.
@@ -91,9 +115,33 @@ struct ModelConfig {
 
   QuantConfig quant;
 
+  // gpt-oss: a sink a head, a bias of the router and of every expert's projections.
+  bool attn_sinks = false, router_bias = false, expert_bias = false;
+  // Layers with experts where config lists them (mlp_layer_types, moe_layer_freq as a list,
+  // mlp_only_layers): one entry a layer. Empty: first_dense and moe_layer_freq say it.
+  std::vector<bool> moe_layers = {};
+  int64_t hash_layers = 0;  // DeepSeek-V4: the first so many are routed by token id (tid2eid)
+  // KDA layers (Kimi-Linear, Kimi-K3): one entry a layer, empty: none.
+  std::vector<bool> kda_layers = {};
+  int64_t kda_heads = 0, kda_head_dim = 0, kda_conv = 0;
+  bool kda_full_gate = false;  // g_proj instead of g_a_proj, g_b_proj
+  bool mla_gate = false;       // Kimi-K3: g_proj beside MLA
+  int64_t latent = 0;          // Kimi-K3: routed_expert_hidden_size, the experts' width; 0: hidden
+  bool latent_norm = false;
+  int64_t attn_res_block = 0;  // Kimi-K3: attention residuals; 0: none
+  int64_t shared_intermediate =
+      0;  // of all shared experts together; 0: shared_experts·moe_intermediate
+  // SiTU: beta is never defaulted. hidden_act "situ".
+  std::optional<double> situ_beta, situ_linear_beta;
+
   bool is_mla() const { return kv_lora > 0; }
+  bool is_kda(int64_t layer) const {
+    return !kda_layers.empty() && kda_layers[static_cast<size_t>(layer)];
+  }
+  int64_t expert_width() const { return latent > 0 ? latent : hidden; }
   // Whether layer n has experts.
   bool is_moe(int64_t layer) const {
+    if (!moe_layers.empty()) return moe_layers[static_cast<size_t>(layer)];
     return experts > 0 && layer >= first_dense && layer % moe_layer_freq == 0;
   }
 };

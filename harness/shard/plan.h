@@ -15,28 +15,74 @@
 
 namespace assay::shard {
 
+// How the intermediate axis of an MLP or of experts is cut: `gate` and `up` by N, `down` by K.
+// Heads and vocabulary are always cut evenly.
+enum class Split {
+  kEven,  // equal parts of whole units; what does not divide is refused
+  kCeil,  // ceil(units / parts) units each, the last ones fewer or none: padded with zeros to the
+          // same
+  kList,  // so many units for each part, unpadded; their sum is the axis
+};
+
+// Experts over ranks: a rank holds whole experts, of which tp / ep ranks share each.
+// Rank r is expert rank r / (tp / ep), and part r % (tp / ep) of its experts.
+struct ExpertMap {
+  // Physical slot -> logical expert, −1: an empty slot. Slots are dealt out to the ep ranks in
+  // equal contiguous runs; a logical expert may stand in several (replicas). Empty: slot i is
+  // expert i.
+  std::vector<int64_t> physical_to_logical;
+  friend bool operator==(const ExpertMap&, const ExpertMap&) = default;
+};
+
 struct Degrees {
   int tp = 1;
-  int attn_tp = 0;  // 0: = tp. Divides tp; rank r has attention rank r % attn_tp.
-  int attention() const { return attn_tp == 0 ? tp : attn_tp; }
+  int attn_tp = 0;  // 0: tp / dp. Divides tp; rank r has attention rank r % attn_tp.
+  // Data-parallel attention: dp groups of tp / dp ranks. Where it is more than 1, shared experts
+  // and dense MLPs are cut by attn_tp too, and the embedding is whole on every rank.
+  int dp = 1;
+  int ep = 1;               // divides tp; of routed experts
+  bool lm_head_dp = false;  // the output matrix is cut by attn_tp instead of tp
+  Split split = Split::kEven;
+  std::vector<int64_t> list = {};  // of kList: one entry a part
+  // Routed experts at or beyond this id are whole on rank 0 and nowhere else ("hybrid:N": the first
+  // N are the accelerator's); -1: all are cut.
+  int64_t hybrid = -1;
+  ExpertMap experts = {};
+  int attention() const { return attn_tp == 0 ? tp / dp : attn_tp; }
   friend bool operator==(const Degrees&, const Degrees&) = default;
 };
 
-enum class Axis { kNone, kRows, kColumns };  // rows: N, outputs; columns: K, inputs
+enum class Axis { kNone, kRows, kColumns };  // of the stored tensor
 
-// One stored tensor of a parameter: "L1.moe.e5.down.weight" or ".scale", ".bias".
-// Extents are logical (elements, or groups for a scale's columns).
+// The logical axis of the layer's weight [N, K] along which an axis of a stored tensor lies. N:
+// outputs, K: inputs.
+enum class Along { kN, kK, kNone };
+
+// One stored tensor of a parameter: "L1.moe.e5.down.weight" or ".scale", ".zero", ".g_idx",
+// ".global_scale", ".input_scale", ".bias" ...: a grid of rows x columns of stored values. Most lie
+// with rows along N and columns along K; GPTQ's and AWQ's lie the other way round, and FP8's scales
+// stand for blocks of both.
 struct Component {
   std::string name;    // Assay's (interfaces.md §4)
   std::string source;  // the tensor's name in the checkpoint
   DType dtype = DType::kBF16;
-  int64_t rows = 0;     // logical rows; a vector (norm, bias) has rows = its length, columns = 1
+  int64_t rows = 0;     // stored rows; a vector (norm, bias) has rows = its length, columns = 1
   int64_t columns = 1;  // stored values a row: elements, words or groups
   Packing packing;      // of columns: {1, size} unless several elements share a word
   std::string unit;     // of a column: "element", "word", "group", "block" (GGUF)
   Elements column_elements{1};  // logical elements per column: 1, 8 (int4 in int32), g (scale)
   Elements group{0};            // quantisation group along K, 0: none (dense, or one per channel)
-  Elements row_elements{1};     // logical elements of a row of the layer's weight: K
+  Elements row_elements{1};     // logical extent along the columns' axis: K where that is kK
+  // As `unit`, `column_elements` and `row_elements`, of the rows.
+  Along row_along = Along::kN, column_along = Along::kK;
+  std::string row_unit = "element";
+  Elements elements_per_row{1};
+  Elements row_extent{0};  // logical extent along the rows' axis; 0: = rows
+  // Where value (r, c) lies in the source tensor, in stored values: first + r·row_step +
+  // c·column_step. row_step 0: the component is the whole tensor, row major.
+  int64_t first = 0, row_step = 0, column_step = 1;
+  std::string
+      method;  // id (harness/units/scheme.h) of the parameter that it belongs to; "bf16" ...
 };
 
 // A half-open range in the global tensor's own storage unit along the cut axis; local order is the
@@ -57,7 +103,9 @@ struct ComponentPlan {
   std::string domain = "tp";  // whose ranks cut it: "tp" or "attn_tp"
   std::string segment_of;     // merged parameter that the engine joins it into: "L0.attn.qkv",
                               // "L1.moe.e5.gate_up"; empty if it stands alone
-  std::vector<std::vector<Range>> ranks;  // [tp]; one whole range where the axis is none
+  // [tp]; one whole range where the axis is none. No range at all: the rank does not hold it (an
+  // expert of another expert rank).
+  std::vector<std::vector<Range>> ranks;
   // Counts once although every rank has it (bias of a row-parallel layer): which rank adds it.
   std::optional<int> owner;
 

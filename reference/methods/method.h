@@ -15,14 +15,24 @@
 
 namespace assay::reference {
 
-// One stored tensor of a parameter, and what a column of it stands for.
+// Along which axis of the logical weight [rows, columns] an axis of a stored tensor lies.
+enum class Along { kRows, kColumns, kNone };
+
+// One stored tensor of a parameter as a grid, and what its rows and columns stand for. Most lie as
+// the weight does; GPTQ's and AWQ's lie transposed, and a block's scale stands for several rows.
 struct StoredPart {
-  std::string suffix;       // "weight", "scale"
+  std::string suffix;       // Assay's: "weight", "scale", "zero", "g_idx", "global_scale" ...
   std::string file_suffix;  // as the checkpoint spells it: "weight_packed"
   const TensorView* view = nullptr;
-  std::string unit;  // "element", "word", "group", "block"
+  std::string unit;  // of a column: "element", "word", "group", "block"
   int64_t elements_per_column = 1;
   bool whole_row = false;  // one value for the whole row, whichever columns a rank has
+  Along row_along = Along::kRows, column_along = Along::kColumns;
+  std::string row_unit = "element";
+  int64_t elements_per_row = 1;
+  // Every rank has all of it, whatever is cut: GPTQ's scales and zeros under act-order, values for
+  // the whole tensor.
+  bool replicated = false;
 };
 
 class Decoder {
@@ -63,7 +73,7 @@ class PartFinder {
 };
 
 struct Method {
-  std::string_view id;
+  std::string_view id;  // of the row
   // Whether the tensors that are there make it this method: what is in the file decides.
   bool (*matches)(const PartFinder& parts);
   // Error kBadInput: the tensors contradict the logical shape [rows, columns] or the config;
