@@ -192,8 +192,8 @@ typedef struct assay_shard {
   const void* data;
   uint64_t bytes;
   /* What the engine chose for the parameter, told by its own selector: the storage method under
-   * which it read it ("ct-int4-g32", "gguf-q4_k", "bf16" ...) and the kernel that will take it; NULL
-   * or "": not told. */
+   * which it read it ("ct-int4-g32", "gguf-q4_k", "bf16" ...) and the kernel that will take it;
+   * NULL or "": not told. */
   const char* method;
   const char* kernel;
 } assay_shard;

@@ -151,6 +151,8 @@ class Unpacker {
       *extent = meta->Number();
       if (*extent < 0) return false;
     }
+    shard.method = CleanLine(meta->Text());
+    shard.kernel = CleanLine(meta->Text());
     if (!meta->complete()) return false;
     shard.bytes = std::move(record->data);
     outcome_->trace.shards.insert_or_assign(std::move(key), std::move(shard));

@@ -105,6 +105,33 @@ TEST(Child, DecoysAreLoadedFirst) {
   EXPECT_TRUE(Contains(failed.message, "second load of rank 0")) << failed.message;
 }
 
+TEST(Child, WhatTheSelectorChoseAndEmptyShards) {
+  assay_engine engine = GoodEngine();
+  engine.export_shard = [](assay_session* session, int32_t rank, const char* component,
+                           assay_shard* out, assay_error* error) {
+    const int status = TestExport(session, rank, component, out, error);
+    if (status != ASSAY_OK || rank == 0) return status;
+    // Rank 1 holds nothing of it.
+    out->total_rows = out->rows = 0;
+    out->data = nullptr;
+    out->bytes = 0;
+    out->method = "ct-int4-g32";
+    out->kernel = "linear";
+    return int{ASSAY_OK};
+  };
+  TestScript test(&engine);
+  const Outcome outcome = RunInChild(test.script);
+  ASSERT_EQ(outcome.ending, Ending::kFinished) << outcome.message;
+  const ExportedShard& told = outcome.trace.shards.at({"w.weight", 1});
+  EXPECT_EQ(told.method, "ct-int4-g32");
+  EXPECT_EQ(told.kernel, "linear");
+  EXPECT_EQ(told.rows, 0);
+  EXPECT_TRUE(told.bytes.empty());
+  const ExportedShard& silent = outcome.trace.shards.at({"w.weight", 0});
+  EXPECT_EQ(silent.method, "");
+  EXPECT_EQ(silent.kernel, "");
+}
+
 TEST(Child, BlocksAreStoredValues) {
   assay_engine engine = GoodEngine();
   engine.export_shard = [](assay_session* session, int32_t, const char*, assay_shard* out,

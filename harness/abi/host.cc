@@ -40,12 +40,12 @@ std::string Complain(const assay_tensor& value, int ranks, const std::string& na
   return "";
 }
 
+}  // namespace
+
 std::string TextOrNothing(const char* text) {
   if (text == nullptr) return "";
   return std::string(text, strnlen(text, kNameAtMost));
 }
-
-}  // namespace
 
 bool ReadName(const char* text, std::string* out) {
   if (text == nullptr) {

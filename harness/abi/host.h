@@ -43,6 +43,8 @@ class Host {
 // A string of an engine: printable ASCII without spaces, 1 to 255 characters. False otherwise; then
 // `out` holds what may be shown of it.
 bool ReadName(const char* text, std::string* out);
+// "" where there is no text, or it is no name.
+std::string TextOrNothing(const char* text);
 // A product of extents times the size of a value; false if one is negative or it overflows.
 bool SizeInBytes(const int64_t* shape, size_t ndim, DType dtype, uint64_t* out);
 

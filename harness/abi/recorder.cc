@@ -95,6 +95,8 @@ void Recorder::Shard(const ShardKey& key, const ExportedShard& shard,
   for (int64_t extent : {shard.total_rows, shard.first_row, shard.rows, shard.columns}) {
     meta.Put(extent);
   }
+  meta.Put(std::string_view(shard.method));
+  meta.Put(std::string_view(shard.kernel));
   // In another layout a stored value may lie anywhere, and a block is none: bytes are all that can
   // be named.
   const bool values = shard.layout == "row" && !IsBlock(shard.dtype);

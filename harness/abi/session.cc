@@ -213,6 +213,8 @@ void Session::RecordShard(const ShardKey& key, const assay_shard& shard) {
   copy.first_row = shard.first_row;
   copy.rows = shard.rows;
   copy.columns = shard.columns;
+  copy.method = TextOrNothing(shard.method);
+  copy.kernel = TextOrNothing(shard.kernel);
   recorder_->Shard(key, copy, {static_cast<const std::byte*>(shard.data), shard.bytes});
 }
 

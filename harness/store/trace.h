@@ -31,6 +31,7 @@ struct ExportedShard {
   DType dtype = DType::kBF16;
   int64_t total_rows = 0, first_row = 0, rows = 0, columns = 0;
   std::vector<std::byte> bytes;  // as it lies in the engine's memory
+  std::string method, kernel;    // what its selector chose; "": not told
 };
 
 struct ExecutedRecord {
