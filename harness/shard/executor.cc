@@ -186,38 +186,135 @@ class Assembly {
 }  // namespace
 
 ShardShape ShapeOf(const ComponentPlan& plan, int rank) {
+  const auto& ranges = plan.ranks.at(static_cast<size_t>(rank));
+  if (ranges.empty()) return {0, plan.component.columns};
   ShardShape shape{plan.component.rows, plan.component.columns};
-  const int64_t local = LocalExtent(plan.ranks.at(rank));
-  (plan.axis == Axis::kColumns ? shape.columns : shape.rows) = local;
+  (plan.axis == Axis::kColumns ? shape.columns : shape.rows) = LocalExtent(ranges);
   return shape;
 }
+
+namespace {
+
+// Where a component's values lie in its source tensor.
+struct Placement {
+  int64_t first = 0, row_step = 0, column_step = 1;
+};
+
+// The last value must lie inside the tensor; a component that is the whole of one has its size.
+Result<Placement> PlacementOf(const ComponentPlan& plan, const Geometry& g,
+                              const TensorView& tensor) {
+  const Component& c = plan.component;
+  if (c.row_step == 0) {
+    if (Status s = CheckSize(plan, "the whole tensor", tensor.bytes.size(), g.bytes()); !s) {
+      return s.error();
+    }
+    return Placement{0, c.columns, 1};
+  }
+  const int64_t size = SizeOf(c.dtype).count();
+  const auto values = static_cast<int64_t>(tensor.bytes.size()) / size;
+  int64_t down = 0, along = 0, last = c.first;
+  const bool fits =
+      c.first >= 0 && c.row_step > 0 && c.column_step > 0 &&
+      !__builtin_mul_overflow(std::max<int64_t>(c.rows - 1, 0), c.row_step, &down) &&
+      !__builtin_mul_overflow(std::max<int64_t>(c.columns - 1, 0), c.column_step, &along) &&
+      !__builtin_add_overflow(last, down, &last) && !__builtin_add_overflow(last, along, &last);
+  if (!fits || ((c.rows > 0 && c.columns > 0) && last >= values)) {
+    return Error{
+        fmt::format("{}: its last value is number {} of a tensor of {}", c.name, last, values)};
+  }
+  return Placement{c.first, c.row_step, c.column_step};
+}
+
+// One value after the other, in tiles that keep both sides in cache: a transposed tensor.
+template <size_t kSize>
+void CopyScattered(const std::byte* from, const Placement& at, int64_t rows, int64_t columns,
+                   std::byte* to, int64_t to_row) {
+  constexpr int64_t kTile = 64;
+  for (int64_t r0 = 0; r0 < rows; r0 += kTile) {
+    for (int64_t c0 = 0; c0 < columns; c0 += kTile) {
+      for (int64_t r = r0; r < std::min(rows, r0 + kTile); ++r) {
+        for (int64_t c = c0; c < std::min(columns, c0 + kTile); ++c) {
+          std::memcpy(to + (r * to_row + c) * static_cast<int64_t>(kSize),
+                      from + (r * at.row_step + c * at.column_step) * static_cast<int64_t>(kSize),
+                      kSize);
+        }
+      }
+    }
+  }
+}
+
+// A block of rows × columns values from `from` (its first value) to `to`, whose rows are `to_row`
+// values long.
+void CopyBlock(int64_t size, const std::byte* from, const Placement& at, int64_t rows,
+               int64_t columns, std::byte* to, int64_t to_row) {
+  if (rows == 0 || columns == 0) return;
+  if (at.column_step == 1) {
+    const auto run = static_cast<size_t>(columns * size);
+    if (at.row_step == columns && to_row == columns) {
+      std::memcpy(to, from, static_cast<size_t>(rows) * run);
+      return;
+    }
+    for (int64_t r = 0; r < rows; ++r) {
+      std::memcpy(to + r * to_row * size, from + r * at.row_step * size, run);
+    }
+    return;
+  }
+  switch (size) {
+    case 1:
+      return CopyScattered<1>(from, at, rows, columns, to, to_row);
+    case 2:
+      return CopyScattered<2>(from, at, rows, columns, to, to_row);
+    case 4:
+      return CopyScattered<4>(from, at, rows, columns, to, to_row);
+    case 8:
+      return CopyScattered<8>(from, at, rows, columns, to, to_row);
+    default:  // blocks are never transposed
+      for (int64_t r = 0; r < rows; ++r) {
+        for (int64_t c = 0; c < columns; ++c) {
+          std::memcpy(to + (r * to_row + c) * size,
+                      from + (r * at.row_step + c * at.column_step) * size,
+                      static_cast<size_t>(size));
+        }
+      }
+  }
+}
+
+void ZeroBlock(int64_t size, int64_t rows, int64_t columns, std::byte* to, int64_t to_row) {
+  for (int64_t r = 0; r < rows; ++r) {
+    std::memset(to + r * to_row * size, 0, static_cast<size_t>(columns * size));
+  }
+}
+
+}  // namespace
 
 Status CopyShard(const ComponentPlan& plan, int rank, const TensorView& tensor,
                  std::span<std::byte> out) {
   const auto g = GeometryOf(plan);
   if (!g) return g.error();
   if (Status s = CheckRanges(plan, *g, rank); !s) return s;
-  if (tensor.dtype != plan.component.dtype) {
-    return Error{fmt::format("{}: tensor {} is {}, the plan is for {}", plan.component.name,
-                             tensor.name, NameOf(tensor.dtype), NameOf(plan.component.dtype))};
+  const Component& c = plan.component;
+  if (tensor.dtype != c.dtype) {
+    return Error{fmt::format("{}: tensor {} is {}, the plan is for {}", c.name, tensor.name,
+                             NameOf(tensor.dtype), NameOf(c.dtype))};
   }
-  if (Status s = CheckSize(plan, "the whole tensor", tensor.bytes.size(), g->bytes()); !s) return s;
-  const auto& ranges = plan.ranks[rank];
-  const size_t need = static_cast<size_t>(g->lines * LocalExtent(ranges) * g->unit_bytes);
+  const auto at = PlacementOf(plan, *g, tensor);
+  if (!at) return at.error();
+  const ShardShape shape = ShapeOf(plan, rank);
+  const int64_t size = SizeOf(c.dtype).count();
+  const auto need = static_cast<size_t>(shape.rows * shape.columns * size);
   if (Status s = CheckSize(plan, "the shard", out.size(), need); !s) return s;
   std::byte* to = out.data();
-  for (int64_t line = 0; line < g->lines; ++line) {
-    const std::byte* from = tensor.bytes.data() + static_cast<size_t>(line) * g->line_bytes();
-    for (const Range& range : ranges) {
-      const size_t bytes = static_cast<size_t>(range.length * g->unit_bytes);
-      if (bytes == 0) continue;
-      if (range.is_padding()) {
-        std::memset(to, 0, bytes);
-      } else {
-        std::memcpy(to, from + static_cast<size_t>(range.begin * g->unit_bytes), bytes);
-      }
-      to += bytes;
+  for (const Range& range : plan.ranks[static_cast<size_t>(rank)]) {
+    const int64_t rows = g->columns ? shape.rows : range.length;
+    const int64_t columns = g->columns ? range.length : shape.columns;
+    if (range.is_padding()) {
+      ZeroBlock(size, rows, columns, to, shape.columns);
+    } else {
+      const int64_t step = g->columns ? at->column_step : at->row_step;
+      CopyBlock(size, tensor.bytes.data() + (at->first + range.begin * step) * size, *at, rows,
+                columns, to, shape.columns);
     }
+    to += (g->columns ? columns : rows * shape.columns) * size;
   }
   return Ok();
 }
@@ -234,6 +331,7 @@ Status Reassemble(const ComponentPlan& plan, const std::vector<std::span<const s
   Assembly assembly(plan, *g, whole);
   for (size_t rank = 0; rank < shards.size(); ++rank) {
     if (Status s = CheckRanges(plan, *g, static_cast<int>(rank)); !s) return s;
+    if (plan.ranks[rank].empty() && shards[rank].empty()) continue;  // it holds nothing of it
     const size_t need =
         static_cast<size_t>(g->lines * LocalExtent(plan.ranks[rank]) * g->unit_bytes);
     const std::string what = fmt::format("rank {}'s shard", rank);

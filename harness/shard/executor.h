@@ -16,12 +16,13 @@ struct ShardShape {
 ShardShape ShapeOf(const ComponentPlan& plan, int rank);
 
 // Copies the rank's shard, row major, into `out` (rows × columns × size of dtype, checked).
-// Padding is zero-filled. `tensor` is the whole component as stored.
+// Padding is zero-filled. `tensor` is the source tensor, of which the component may be a part
+// (Component::first, row_step, column_step).
 Status CopyShard(const ComponentPlan& plan, int rank, const TensorView& tensor,
                  std::span<std::byte> out);
 
-// Puts the ranks' shards together to the whole tensor. Replicas must be bit-equal and padding
-// zero: the first difference is the error.
+// Puts the ranks' shards together to the whole component, row major. Replicas must be bit-equal and
+// padding zero: the first difference is the error.
 Status Reassemble(const ComponentPlan& plan, const std::vector<std::span<const std::byte>>& shards,
                   std::span<std::byte> whole);
 

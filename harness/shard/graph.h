@@ -21,6 +21,15 @@ enum class Cut {
   kQueryHeads,   // rows over attn_tp, whole query heads
   kKvHeads,      // rows over attn_tp, whole KV heads, replicated where there are too few
   kHeadColumns,  // columns over attn_tp, whole query heads
+  // Shared experts and dense MLPs: over tp, or over attn_tp where attention is data parallel.
+  kSharedRows,
+  kSharedColumns,
+  // Routed experts (Listed::expert): over the ranks that share an expert.
+  kExpertRows,
+  kExpertColumns,
+  // KDA: rows and columns over attn_tp, whole KDA heads.
+  kKdaHeads,
+  kKdaColumns,
 };
 
 enum class Storage {

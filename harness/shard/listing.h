@@ -14,6 +14,9 @@ struct Listed {
   Component component;
   Cut cut = Cut::kWhole;
   std::string segment;
+  // Of a routed expert's parameters, whatever their cut (a bias that counts once too): which ranks
+  // hold them at all depends on it.
+  int64_t expert = -1;
 };
 
 // The stored tensors of one parameter, weight before scale before bias, appended to `out`. What is

@@ -125,7 +125,8 @@ struct Refusal {
   int64_t elements = 0;            // the axis in logical elements, where the unit is another one
   std::string degree;              // which degree `parts` is: "tp" or "attn_tp"
   int attn_tp = 0;                 // as asked for; 0: = tp
-  std::string cuts;  // where `tensor` is a config key: the first tensor that it would cut
+  std::string cuts;   // where `tensor` is a config key: the first tensor that it would cut
+  std::string split;  // "list:5,3,2" where that is what does not fit; else empty
   std::string Message() const;  // one line with all of this
 };
 
@@ -146,6 +147,9 @@ struct Selection {
   // Only names and headers are looked at. Otherwise a format's statements about shape that lie in
   // the data are read too (weight_shape): a page of the disk for each expert's each matrix.
   bool headers_only = false;
+  // Parameters of which no tensor is there are passed over; one of which some are there must be
+  // complete. For a load that names a part of a model.
+  bool present_only = false;
 };
 
 struct PlanResult {

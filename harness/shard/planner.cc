@@ -2,168 +2,74 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
+#include <set>
 #include <utility>
 
-#include "harness/shard/listing.h"
+#include "harness/shard/cut.h"
 
 namespace assay::shard {
 namespace {
 
 constexpr int kLargestTried = 64;
 
-bool IsAttention(Cut cut) {
-  return cut == Cut::kQueryHeads || cut == Cut::kKvHeads || cut == Cut::kHeadColumns;
-}
-
-int DegreeOf(Cut cut, const Degrees& degrees) {
-  return IsAttention(cut) ? degrees.attention() : degrees.tp;
-}
-
-Refusal HeadRefusal(const char* key, const char* axis, int64_t heads, const Listed& listed,
-                    const Degrees& degrees) {
-  Refusal r;
-  r.tensor = key;
-  r.axis = axis;
-  r.unit = "head";
-  r.extent = r.elements = heads;
-  r.parts = degrees.attention();
-  r.degree = "attn_tp";
-  r.cuts = listed.component.source;
-  return r;
-}
-
-Refusal AxisRefusal(const Listed& listed, bool columns, const Degrees& degrees) {
-  const Component& c = listed.component;
-  Refusal r;
-  r.tensor = c.source;
-  r.axis = columns ? "k" : "n";
-  r.unit = columns ? c.unit : "element";
-  r.extent = columns ? c.columns : c.rows;
-  r.elements = columns ? c.row_elements.count() : c.rows;
-  r.parts = DegreeOf(listed.cut, degrees);
-  r.degree = IsAttention(listed.cut) ? "attn_tp" : "tp";
-  return r;
-}
-
-// Whole columns for every part, and in a packed row whole words: a row that ends inside its last
-// word cannot be cut even where the words would divide.
-bool ColumnsDivide(const Component& c, int parts) {
-  if (parts == 1) return true;
-  return c.columns % parts == 0 &&
-         c.row_elements.count() % (c.column_elements.count() * parts) == 0;
-}
-
-// What forbids these degrees for this component; no value where it is legal.
-std::optional<Refusal> CheckCut(const ModelConfig& config, const Listed& listed,
-                                const Degrees& degrees) {
-  const int parts = DegreeOf(listed.cut, degrees);
-  switch (listed.cut) {
-    case Cut::kWhole:
-    case Cut::kOnce:
-    case Cut::kVocab:
-      return std::nullopt;
-    case Cut::kRows:
-      if (listed.component.rows % parts != 0) return AxisRefusal(listed, false, degrees);
-      return std::nullopt;
-    case Cut::kColumns:
-      if (!ColumnsDivide(listed.component, parts)) return AxisRefusal(listed, true, degrees);
-      return std::nullopt;
-    case Cut::kKvHeads:
-      if (config.kv_heads % parts != 0 && parts % config.kv_heads != 0) {
-        return HeadRefusal("num_key_value_heads", "kv_heads", config.kv_heads, listed, degrees);
-      }
-      return std::nullopt;
-    case Cut::kQueryHeads:
-    case Cut::kHeadColumns:
-      if (config.heads % parts != 0) {
-        return HeadRefusal("num_attention_heads", "heads", config.heads, listed, degrees);
-      }
-      if (listed.cut == Cut::kHeadColumns && !ColumnsDivide(listed.component, parts)) {
-        return AxisRefusal(listed, true, degrees);
-      }
-      return std::nullopt;
-  }
-  return std::nullopt;
-}
-
-std::optional<Refusal> CheckDegrees(const Degrees& degrees) {
-  if (degrees.tp % degrees.attention() == 0) return std::nullopt;
-  Refusal r;
-  r.tensor = r.axis = r.degree = "attn_tp";
-  r.unit = "rank";
-  r.extent = r.elements = degrees.tp;
-  r.parts = degrees.attn_tp;
-  return r;
-}
-
 std::optional<Refusal> FirstRefusal(const ModelConfig& config, const std::vector<Listed>& listed,
                                     const Degrees& degrees) {
-  if (auto refusal = CheckDegrees(degrees)) return refusal;
+  if (auto refusal = RefuseDegrees(config, degrees)) return refusal;
+  const Cutter cutter(config, degrees, listed);
   for (const Listed& entry : listed) {
-    if (auto refusal = CheckCut(config, entry, degrees)) return refusal;
+    if (auto refusal = cutter.Check(entry)) return refusal;
   }
   return std::nullopt;
 }
 
-// Ascending.
+// Under the same rules but for tp, ascending.
 std::vector<int> LegalDegrees(const ModelConfig& config, const std::vector<Listed>& listed,
-                              int attn_tp) {
+                              Degrees degrees) {
   std::vector<int> legal;
+  if (degrees.split == Split::kList) return legal;  // a list is for one degree
   for (int tp = 1; tp <= kLargestTried; ++tp) {
-    if (!FirstRefusal(config, listed, {tp, attn_tp})) legal.push_back(tp);
+    degrees.tp = tp;
+    if (!FirstRefusal(config, listed, degrees)) legal.push_back(tp);
   }
   return legal;
 }
 
-// Part `index` of the padded vocabulary: real rows, then padding.
-std::vector<Range> VocabPart(int64_t vocab, int64_t padded, int tp, int index) {
-  const int64_t per_rank = padded / tp;
-  const int64_t begin = index * per_rank;
-  const int64_t real = std::clamp<int64_t>(vocab - begin, 0, per_rank);
-  std::vector<Range> ranges;
-  if (real > 0) ranges.push_back({begin, real});
-  if (real < per_rank) ranges.push_back({-1, per_rank - real});
-  return ranges;
+// Whether some rank's rows end inside one of the component's units: nothing can follow them in a
+// merged parameter (a block of FP8 scales would have to span two members).
+bool EndsInsideAUnit(const ComponentPlan& plan) {
+  const Component& c = plan.component;
+  const int64_t unit = c.row_along == Along::kN      ? c.elements_per_row.count()
+                       : c.column_along == Along::kN ? c.column_elements.count()
+                                                     : 1;
+  if (unit == 1) return false;
+  const bool rows = c.row_along == Along::kN;
+  const int64_t extent = rows ? c.row_extent.count() : c.row_elements.count();
+  const int64_t stored = rows ? c.rows : c.columns;
+  if (extent % unit == 0) return false;
+  const bool cut = plan.axis == (rows ? Axis::kRows : Axis::kColumns);
+  for (const auto& ranges : plan.ranks) {
+    if (!cut && !ranges.empty()) return true;
+    for (const Range& range : ranges) {
+      if (!range.is_padding() && range.begin + range.length == stored) return true;
+    }
+  }
+  return false;
 }
 
-void CutVocab(const Degrees& degrees, ComponentPlan* plan) {
-  plan->axis = Axis::kRows;
-  plan->degree = degrees.tp;
-  const int64_t vocab = plan->component.rows;
-  for (int rank = 0; rank < degrees.tp; ++rank) {
-    plan->ranks.push_back(VocabPart(vocab, PaddedVocab(vocab, degrees.tp), degrees.tp, rank));
+// Members that a rank cannot join stand alone, all parts of them.
+void SeparateMembers(ModelPlan* plan) {
+  std::set<std::string, std::less<>> apart;
+  for (const ComponentPlan& component : plan->components) {
+    if (!component.segment_of.empty() && EndsInsideAUnit(component)) {
+      apart.insert(component.segment_of);
+    }
   }
-}
-
-ComponentPlan CutComponent(const ModelConfig& config, Listed listed, const Degrees& degrees) {
-  ComponentPlan plan;
-  plan.component = std::move(listed.component);
-  plan.segment_of = std::move(listed.segment);
-  if (listed.cut == Cut::kVocab) {
-    CutVocab(degrees, &plan);
-    return plan;
+  if (apart.empty()) return;
+  for (ComponentPlan& component : plan->components) {
+    if (apart.count(component.segment_of) > 0) component.segment_of.clear();
   }
-  if (listed.cut == Cut::kWhole || listed.cut == Cut::kOnce) {
-    plan.ranks.assign(degrees.tp, {Range{0, plan.component.rows}});
-    if (listed.cut == Cut::kOnce) plan.owner = 0;
-    return plan;
-  }
-  const int domain = DegreeOf(listed.cut, degrees);
-  plan.domain = IsAttention(listed.cut) ? "attn_tp" : "tp";
-  plan.degree = domain;
-  if (listed.cut == Cut::kKvHeads && config.kv_heads < domain) {
-    plan.degree = static_cast<int>(config.kv_heads);
-    plan.replicas = domain / plan.degree;
-  }
-  const bool columns = listed.cut == Cut::kColumns || listed.cut == Cut::kHeadColumns;
-  plan.axis = columns ? Axis::kColumns : Axis::kRows;
-  const int64_t part = (columns ? plan.component.columns : plan.component.rows) / plan.degree;
-  for (int rank = 0; rank < degrees.tp; ++rank) {
-    const int64_t index = rank % domain / plan.replicas;
-    plan.ranks.push_back({Range{index * part, part}});
-  }
-  return plan;
 }
 
 }  // namespace
@@ -175,12 +81,7 @@ int64_t PaddedVocab(int64_t vocab, int tp) {
 
 Result<PlanResult> PlanModel(const ModelConfig& config, const TensorSource& source,
                              const Degrees& degrees, const Selection& selection) {
-  if (degrees.tp < 1 || degrees.tp > kMaxTp) {
-    return Error{fmt::format("tp is {}; allowed is 1 to {}", degrees.tp, kMaxTp)};
-  }
-  if (degrees.attn_tp < 0 || degrees.attn_tp > kMaxTp) {
-    return Error{fmt::format("attn_tp is {}; allowed is 0 (= tp) to {}", degrees.attn_tp, kMaxTp)};
-  }
+  if (Status good = CheckDegrees(config, degrees); !good) return good.error();
   auto listed = ListAll(config, source, selection);
   if (!listed) return listed.error();
   PlanResult result;
@@ -191,17 +92,17 @@ Result<PlanResult> PlanModel(const ModelConfig& config, const TensorSource& sour
     everything.headers_only = true;
     const auto whole = ListAll(config, source, everything);
     result.refusal->attn_tp = degrees.attn_tp;
-    result.refusal->legal_degrees = LegalDegrees(config, whole ? *whole : *listed, degrees.attn_tp);
+    result.refusal->legal_degrees = LegalDegrees(config, whole ? *whole : *listed, degrees);
     const std::vector<int>& legal = result.refusal->legal_degrees;
     result.refusal->largest_legal_tp = legal.empty() ? 0 : legal.back();
     return result;
   }
+  const Cutter cutter(config, degrees, *listed);
   ModelPlan& plan = result.plan.emplace();
   plan.degrees = degrees;
   plan.components.reserve(listed->size());
-  for (Listed& entry : *listed) {
-    plan.components.push_back(CutComponent(config, std::move(entry), degrees));
-  }
+  for (Listed& entry : *listed) plan.components.push_back(cutter.Plan(std::move(entry)));
+  SeparateMembers(&plan);
   return result;
 }
 

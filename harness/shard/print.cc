@@ -34,6 +34,24 @@ int64_t PaddingOf(const ComponentPlan& plan) {
   return padding;
 }
 
+// " on ranks 2, 3" where not every rank holds it; runs are shortened.
+std::string HoldersOf(const ComponentPlan& plan) {
+  std::vector<std::string> runs;
+  const int count = static_cast<int>(plan.ranks.size());
+  for (int rank = 0; rank < count;) {
+    if (plan.ranks[static_cast<size_t>(rank)].empty()) {
+      ++rank;
+      continue;
+    }
+    int end = rank + 1;
+    while (end < count && !plan.ranks[static_cast<size_t>(end)].empty()) ++end;
+    if (end - rank == count) return "";
+    runs.push_back(end - rank == 1 ? fmt::format("{}", rank) : fmt::format("{}-{}", rank, end - 1));
+    rank = end;
+  }
+  return fmt::format(" on ranks {}", fmt::join(runs, ", "));
+}
+
 std::string Plural(int64_t n, const std::string& unit) {
   return fmt::format("{} {}{}", n, unit, n == 1 ? "" : "s");
 }
@@ -45,12 +63,14 @@ std::string ComponentPlan::Print() const {
   if (axis == Axis::kNone) {
     text = "whole";
   } else {
-    text = fmt::format("{}[{}]", axis == Axis::kRows ? "n" : "k", domain);
+    const Along along = axis == Axis::kRows ? component.row_along : component.column_along;
+    text = fmt::format("{}[{}]", along == Along::kN ? "n" : "k", domain);
     if (replicas > 1) text += fmt::format("/{}", replicas);
   }
   text += StorageSuffix(component);
   if (const int64_t padding = PaddingOf(*this); padding > 0)
     text += fmt::format(" pad {}", padding);
+  text += HoldersOf(*this);
   if (owner) text += fmt::format(", added by rank {}", *owner);
   return text;
 }
@@ -59,6 +79,11 @@ std::string Refusal::Message() const {
   const std::string in_elements =
       elements == extent ? "" : fmt::format(" ({})", Plural(elements, "element"));
   const std::string where = cuts.empty() ? tensor : fmt::format("{} ({})", tensor, cuts);
+  if (!split.empty()) {
+    return fmt::format("{}: axis {} has {} ({}), which split={} does not add up to over {} {}",
+                       where, axis, Plural(extent, unit), Plural(elements, "element"), split,
+                       degree, parts);
+  }
   const char* verb = axis == "kv_heads" ? "neither divide by nor into" : "do not divide by";
   std::string text = fmt::format("{}: axis {} has {}{}, which {} {} {}", where, axis,
                                  Plural(extent, unit), in_elements, verb, degree, parts);
