@@ -30,8 +30,8 @@ struct ExportedShard {
   std::string layout;  // tag
   DType dtype = DType::kBF16;
   int64_t total_rows = 0, first_row = 0, rows = 0, columns = 0;
-  std::vector<std::byte> bytes;  // as it lies in the engine's memory
-  std::string method, kernel;    // what its selector chose; "": not told
+  std::vector<std::byte> bytes;          // as it lies in the engine's memory
+  std::string method = {}, kernel = {};  // what its selector chose; "": not told
 };
 
 struct ExecutedRecord {
