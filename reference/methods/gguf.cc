@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 
 #include "reference/methods/gguf_blocks.h"
-#include "reference/methods/method.h"
+#include "reference/methods/stored.h"
 
 namespace assay::reference {
 namespace {
@@ -30,6 +30,10 @@ class Gguf : public Decoder {
         bytes_(SizeOf(format.dtype).count()) {
     rows_ = rows;
     columns_ = columns;
+    Scheme scheme;
+    scheme.family = MethodFamily::kGguf;
+    scheme.dtype = format.dtype;
+    method_ = NameOf(scheme);
     parts_ = {{"weight", "weight", view, "block", elements_}};
   }
   bool quantised() const override { return true; }
@@ -74,14 +78,14 @@ const BlockFormat* FindBlockFormat(DType dtype) {
   return nullptr;
 }
 
-bool MatchesGguf(const PartFinder& parts) {
+bool MatchesGguf(const PartFinder& parts, const QuantConfig& config) {
+  static_cast<void>(config);  // what is in the file decides
   const TensorView* weight = parts.Find("weight");
   return weight != nullptr && IsBlock(weight->dtype);
 }
 
-Result<std::unique_ptr<Decoder>> OpenGguf(const PartFinder& parts, const QuantConfig& config,
-                                          int64_t rows, int64_t columns) {
-  static_cast<void>(config);  // what is in the file decides
+Opened OpenGguf(const Opening& opening) {
+  const auto& [parts, config, rows, columns, known] = opening;
   const TensorView* weight = parts.Find("weight");
   const BlockFormat* format = FindBlockFormat(weight->dtype);
   if (format == nullptr) {

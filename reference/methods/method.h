@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -11,6 +12,7 @@
 
 #include "harness/checkpoint/model_config.h"
 #include "harness/checkpoint/tensor_source.h"
+#include "harness/units/scheme.h"
 #include "harness/units/status.h"
 
 namespace assay::reference {
@@ -20,6 +22,8 @@ enum class Along { kRows, kColumns, kNone };
 
 // One stored tensor of a parameter as a grid, and what its rows and columns stand for. Most lie as
 // the weight does; GPTQ's and AWQ's lie transposed, and a block's scale stands for several rows.
+// An axis along kNone is whole on every rank, however many values it has: a channel's one scale,
+// the groups of scales and zeros under act-order, whose g_idx has the numbers of the whole tensor.
 struct StoredPart {
   std::string suffix;       // Assay's: "weight", "scale", "zero", "g_idx", "global_scale" ...
   std::string file_suffix;  // as the checkpoint spells it: "weight_packed"
@@ -30,9 +34,11 @@ struct StoredPart {
   Along row_along = Along::kRows, column_along = Along::kColumns;
   std::string row_unit = "element";
   int64_t elements_per_row = 1;
-  // Every rank has all of it, whatever is cut: GPTQ's scales and zeros under act-order, values for
-  // the whole tensor.
+  // One value for the whole tensor: every rank has it.
   bool replicated = false;
+  // Where values straddle words a unit is several stored values: `elements_per_column` elements lie
+  // in `columns_per_unit` of them (32 of 3 bits in 3 words). The last unit may be a part of one.
+  int64_t columns_per_unit = 1, rows_per_unit = 1;
 };
 
 class Decoder {
@@ -55,11 +61,14 @@ class Decoder {
   virtual Status CheckValues() const { return Ok(); }
   // Whether values are codes times scales: a contract may round them before the product.
   virtual bool quantised() const { return false; }
-  // The tensors behind it, weight first.
+  // The tensors behind it, weight first, in the order of components.
   const std::vector<StoredPart>& parts() const { return parts_; }
+  // The id of the method (harness/units/scheme.h): "ct-int4-g32-asym".
+  const std::string& method() const { return method_; }
 
  protected:
   int64_t rows_ = 0, columns_ = 0;
+  std::string method_;
   std::vector<StoredPart> parts_;
 };
 
@@ -72,22 +81,33 @@ class PartFinder {
   virtual std::string Name() const = 0;  // for messages
 };
 
+// What a method's `open` is given.
+struct Opening {
+  const PartFinder& parts;
+  const QuantConfig& config;
+  int64_t rows = 0, columns = 0;  // logical
+  // Of a rank's shard: the whole tensor's scheme. It settles what a small shard cannot tell.
+  std::optional<Scheme> known;
+};
+using Opened = Result<std::unique_ptr<Decoder>>;
+
 struct Method {
-  std::string_view id;  // of the row
-  // Whether the tensors that are there make it this method: what is in the file decides.
-  bool (*matches)(const PartFinder& parts);
+  std::string_view id;  // of the row, for messages
+  // Whether the tensors that are there make it this method: what is in the file decides. The config
+  // is asked where two producers write the same tensors.
+  bool (*matches)(const PartFinder& parts, const QuantConfig& config);
   // Error kBadInput: the tensors contradict the logical shape [rows, columns] or the config;
   // kUnsupported: a variant that is not known.
-  Result<std::unique_ptr<Decoder>> (*open)(const PartFinder& parts, const QuantConfig& config,
-                                           int64_t rows, int64_t columns);
+  Opened (*open)(const Opening& opening);
 };
 
 std::span<const Method> Methods();
 
-// The decoder of a parameter whose logical shape is [rows, columns]. Error: no method matches, more
-// than one does, or the method's own.
-Result<std::unique_ptr<Decoder>> OpenDecoder(const PartFinder& parts, const QuantConfig& config,
-                                             int64_t rows, int64_t columns);
+// The decoder of a parameter whose logical shape is [rows, columns]. `config` is the module's own
+// (QuantConfig::For). `whole`: the parts are a rank's shard of that tensor, cut at its units.
+// Error: no method matches, more than one does, or the method's own.
+Opened OpenDecoder(const PartFinder& parts, const QuantConfig& config, int64_t rows,
+                   int64_t columns, const Decoder* whole = nullptr);
 
 // Decodes `count` floating values that begin at `first` of a tensor (F64, F32, F16, BF16).
 void DecodeFloats(const TensorView& view, int64_t first, int64_t count, double* out);
@@ -98,20 +118,10 @@ double FromE2M1(unsigned code);
 // 2^(code − 127); 255, which is NaN, is the caller's to refuse.
 double FromE8M0(unsigned code);
 constexpr unsigned kE8M0Nan = 255;
-
-// The rows' file names of the table.
-bool MatchesPlain(const PartFinder& parts);
-Result<std::unique_ptr<Decoder>> OpenPlain(const PartFinder& parts, const QuantConfig& config,
-                                           int64_t rows, int64_t columns);
-bool MatchesGguf(const PartFinder& parts);
-Result<std::unique_ptr<Decoder>> OpenGguf(const PartFinder& parts, const QuantConfig& config,
-                                          int64_t rows, int64_t columns);
-bool MatchesMxfp4(const PartFinder& parts);
-Result<std::unique_ptr<Decoder>> OpenMxfp4(const PartFinder& parts, const QuantConfig& config,
-                                           int64_t rows, int64_t columns);
-bool MatchesCtInt4(const PartFinder& parts);
-Result<std::unique_ptr<Decoder>> OpenCtInt4(const PartFinder& parts, const QuantConfig& config,
-                                            int64_t rows, int64_t columns);
+// E4M3 and E5M2 by code. OCP's E4M3 has no infinity: 0x7F and 0xFF are NaN. The fnuz kinds have a
+// bias one larger, no −0 and no infinity: 0x80 is their only NaN.
+enum class Float8 { kE4M3, kE4M3Fnuz, kE5M2, kE5M2Fnuz };
+double FromFloat8(unsigned code, Float8 kind);
 
 // "[96, 32]": for messages.
 std::string PrintShape(const std::vector<int64_t>& shape);

@@ -1,14 +1,19 @@
 #include <fmt/format.h>
 
-#include "reference/methods/method.h"
+#include "reference/methods/stored.h"
 
 namespace assay::reference {
 namespace {
 
 constexpr Method kMethods[] = {
-    {"bf16, f16, f32", MatchesPlain, OpenPlain},
-    {"ct-int4", MatchesCtInt4, OpenCtInt4},
-    {"deepseek-v4-mxfp4", MatchesMxfp4, OpenMxfp4},
+    {"dense", MatchesPlain, OpenPlain},
+    {"compressed-tensors integers", MatchesCtInt, OpenCtInt},
+    {"8-bit codes", MatchesEightBit, OpenEightBit},
+    {"mxfp4", MatchesMxfp4, OpenMxfp4},
+    {"nvfp4", MatchesNvfp4, OpenNvfp4},
+    {"gptq", MatchesGptq, OpenGptq},
+    {"awq", MatchesAwq, OpenAwq},
+    {"modelslim", MatchesModelSlim, OpenModelSlim},
     {"gguf blocks", MatchesGguf, OpenGguf},
 };
 
@@ -16,21 +21,31 @@ constexpr Method kMethods[] = {
 
 std::span<const Method> Methods() { return kMethods; }
 
-Result<std::unique_ptr<Decoder>> OpenDecoder(const PartFinder& parts, const QuantConfig& config,
-                                             int64_t rows, int64_t columns) {
+Opened OpenDecoder(const PartFinder& parts, const QuantConfig& config, int64_t rows,
+                   int64_t columns, const Decoder* whole) {
+  if (rows < 1 || columns < 1) {
+    return BadInput(parts, fmt::format("[{}, {}] is no matrix", rows, columns));
+  }
   const Method* found = nullptr;
   for (const Method& method : kMethods) {
-    if (!method.matches(parts)) continue;
+    if (!method.matches(parts, config)) continue;
     if (found != nullptr) {
-      return Error{fmt::format("{}: tensors of two methods at once, {} and {}", parts.Name(),
-                               found->id, method.id)};
+      return BadInput(
+          parts, fmt::format("tensors of two methods at once, {} and {}", found->id, method.id));
     }
     found = &method;
   }
   if (found == nullptr) {
-    return Error{fmt::format("{}: neither .weight nor .weight_packed is there", parts.Name())};
+    return BadInput(parts, "neither .weight nor .weight_packed, .qweight or blocks are there");
   }
-  return found->open(parts, config, rows, columns);
+  Opening opening{parts, config, rows, columns, {}};
+  if (whole != nullptr) opening.known = ParseScheme(whole->method());
+  auto decoder = found->open(opening);
+  if (decoder && whole != nullptr && (*decoder)->method() != whole->method()) {
+    return BadInput(parts, fmt::format("a shard of method {}, cut from one of {}",
+                                       (*decoder)->method(), whole->method()));
+  }
+  return decoder;
 }
 
 std::string PrintShape(const std::vector<int64_t>& shape) {

@@ -4,7 +4,7 @@
 #include <bit>
 #include <cstring>
 
-#include "reference/methods/method.h"
+#include "reference/methods/stored.h"
 
 namespace assay::reference {
 namespace {
@@ -21,6 +21,9 @@ class Plain : public Decoder {
   Plain(const TensorView* view, int64_t rows, int64_t columns) {
     rows_ = rows;
     columns_ = columns;
+    Scheme scheme;
+    scheme.dtype = view->dtype;
+    method_ = NameOf(scheme);
     parts_ = {{"weight", "weight", view, "element", 1}};
   }
   void Row(int64_t n, double* out) const override {
@@ -66,20 +69,22 @@ void DecodeFloats(const TensorView& view, int64_t first, int64_t count, double* 
   }
 }
 
-bool MatchesPlain(const PartFinder& parts) {
+bool MatchesPlain(const PartFinder& parts, const QuantConfig& config) {
   const TensorView* weight = parts.Find("weight");
-  return weight != nullptr && !IsBlock(weight->dtype) && !MatchesMxfp4(parts);
+  return weight != nullptr && !IsBlock(weight->dtype) && !MatchesEightBit(parts, config) &&
+         !MatchesMxfp4(parts, config) && !MatchesNvfp4(parts, config) &&
+         !MatchesModelSlim(parts, config);
 }
 
-Result<std::unique_ptr<Decoder>> OpenPlain(const PartFinder& parts, const QuantConfig& config,
-                                           int64_t rows, int64_t columns) {
+Opened OpenPlain(const Opening& opening) {
+  const auto& [parts, config, rows, columns, known] = opening;
   const TensorView* view = parts.Find("weight");
   if (!IsFloating(view->dtype)) {
     return Error{fmt::format("{}: method \"{}\" with weights of {} is not known to the oracle",
                              view->name, config.method, NameOf(view->dtype)),
                  ErrorKind::kUnsupported};
   }
-  for (const char* suffix : {"weight_scale", "weight_scale_inv"}) {
+  for (const char* suffix : {"weight_scale", "weight_scale_inv", "weight_scale_2"}) {
     if (parts.Find(suffix) != nullptr) {
       return Error{fmt::format("{}: a {} beside {} weights is not known to the oracle",
                                parts.Name(), suffix, NameOf(view->dtype)),
