@@ -42,16 +42,18 @@ struct Stored {
   Axis axis = Axis::kNone;
   int64_t extent = 0, elements = 0, unit = 1;
   std::string_view name;
+  int64_t values = 1;  // stored values of one unit
 };
 
 Stored StoredAlong(const Component& c, Along along) {
   if (along == Along::kNone) return {};
   if (c.row_along == along) {
     const int64_t logical = c.row_extent.count() > 0 ? c.row_extent.count() : c.rows;
-    return {Axis::kRows, c.rows, logical, c.elements_per_row.count(), c.row_unit};
+    return {Axis::kRows, c.rows, logical, c.elements_per_row.count(), c.row_unit, c.rows_per_unit};
   }
   if (c.column_along == along) {
-    return {Axis::kColumns, c.columns, c.row_elements.count(), c.column_elements.count(), c.unit};
+    return {Axis::kColumns, c.columns,         c.row_elements.count(), c.column_elements.count(),
+            c.unit,         c.columns_per_unit};
   }
   return {};
 }
@@ -103,10 +105,14 @@ std::optional<std::vector<Range>> ToStored(const LogicalRange& range, const Stor
     return std::nullopt;
   }
   std::vector<Range> ranges;
-  const int64_t first = range.begin / stored.unit;
-  const int64_t length = range.real == 0 ? 0 : CeilDiv(end, stored.unit) - first;
-  if (length > 0) ranges.push_back({first, length});
-  const int64_t padded = CeilDiv(range.real + range.padding, stored.unit) - length;
+  // Of a short last unit only the values that are there.
+  const auto values = [&](int64_t elements) {
+    return elements == stored.elements ? stored.extent : elements / stored.unit * stored.values;
+  };
+  const int64_t length = range.real == 0 ? 0 : values(end) - values(range.begin);
+  if (length > 0) ranges.push_back({values(range.begin), length});
+  const int64_t whole = CeilDiv(range.real + range.padding, stored.unit) * stored.values;
+  const int64_t padded = range.padding == 0 ? 0 : whole - length;
   if (padded > 0) ranges.push_back({-1, padded});
   // Held, and nothing of it.
   if (ranges.empty()) ranges.push_back({0, 0});
@@ -157,6 +163,11 @@ bool Cutter::WholeOnRankZero(const Listed& listed) const {
   return degrees_.hybrid >= 0 && listed.expert >= degrees_.hybrid;
 }
 
+bool Cutter::SplitApplies(const Listed& listed) const {
+  if (degrees_.split != Split::kList) return degrees_.split == Split::kCeil;
+  return config_.experts == 0 || listed.expert >= 0;
+}
+
 bool Cutter::Holds(int64_t expert, int ep_rank) const {
   const auto& map = degrees_.experts.physical_to_logical;
   if (map.empty()) return expert / (config_.experts / degrees_.ep) == ep_rank;
@@ -197,7 +208,7 @@ LogicalCut Cutter::LogicalOf(const Listed& listed) const {
       cut.replicas = static_cast<int>(cut.parts / cut.heads);
     }
   }
-  if (IsIntermediate(listed.cut) && degrees_.split != Split::kEven) {
+  if (IsIntermediate(listed.cut) && SplitApplies(listed)) {
     cut.kind = degrees_.split == Split::kCeil ? LogicalCut::Kind::kCeil : LogicalCut::Kind::kList;
     const auto unit = units_.find(MlpOf(c.name));
     if (unit != units_.end()) cut.unit = unit->second;
@@ -309,6 +320,9 @@ Status CheckDegrees(const ModelConfig& config, const Degrees& d) {
     }
   }
   if (d.hybrid < -1) return Error{fmt::format("placement: hybrid:{} is no count", d.hybrid)};
+  if (d.hybrid >= 0 && (d.ep > 1 || d.dp > 1 || d.split != Split::kEven)) {
+    return Error{"placement: hybrid goes with ep=1, dp=1 and split=even"};
+  }
   const auto& map = d.experts.physical_to_logical;
   if (map.empty()) return Ok();
   if (map.size() % static_cast<size_t>(d.ep) != 0) {
@@ -319,6 +333,14 @@ Status CheckDegrees(const ModelConfig& config, const Degrees& d) {
     if (expert < -1 || expert >= config.experts) {
       return Error{fmt::format("experts: {} in a slot; allowed are -1 (empty) to {}", expert,
                                config.experts - 1)};
+    }
+  }
+  const auto slots = static_cast<int64_t>(map.size()) / d.ep;
+  for (int64_t slot = 0; slot < static_cast<int64_t>(map.size()); ++slot) {
+    const auto here = map.begin() + slot;
+    if (*here >= 0 && std::find(map.begin() + slot / slots * slots, here, *here) != here) {
+      return Error{fmt::format("experts: expert {} is twice in the slots of ep rank {}", *here,
+                               slot / slots)};
     }
   }
   for (int64_t expert = 0; expert < config.experts; ++expert) {

@@ -50,6 +50,7 @@ class Cutter {
   // The rank's part; -1: the rank does not hold the component.
   int PartOf(const Listed& listed, const Domain& domain, int rank) const;
   bool WholeOnRankZero(const Listed& listed) const;
+  bool SplitApplies(const Listed& listed) const;
   bool Holds(int64_t expert, int ep_rank) const;
 
   const ModelConfig& config_;

@@ -16,7 +16,8 @@
 namespace assay::shard {
 
 // How the intermediate axis of an MLP or of experts is cut: `gate` and `up` by N, `down` by K.
-// Heads and vocabulary are always cut evenly.
+// Heads and vocabulary are always cut evenly. A list speaks of one axis: the routed experts', or
+// the dense MLPs' of a model without experts; the others are cut evenly.
 enum class Split {
   kEven,  // equal parts of whole units; what does not divide is refused
   kCeil,  // ceil(units / parts) units each, the last ones fewer or none: padded with zeros to the
@@ -77,6 +78,9 @@ struct Component {
   Along row_along = Along::kN, column_along = Along::kK;
   std::string row_unit = "element";
   Elements elements_per_row{1};
+  // Stored values of one unit where a unit is several: 32 codes of 3 bits are a unit of 3 words,
+  // and column_elements is then 32. A cut leaves units whole; the last may be short.
+  int64_t columns_per_unit = 1, rows_per_unit = 1;
   Elements row_extent{0};  // logical extent along the rows' axis; 0: = rows
   // Where value (r, c) lies in the source tensor, in stored values: first + r·row_step +
   // c·column_step. row_step 0: the component is the whole tensor, row major.
