@@ -1,28 +1,29 @@
 #include "kernels/layouts/layouts.h"
 
+#include <algorithm>
+#include <string>
+
 #include "kernels/layouts/row.h"
-#include "kernels/layouts/rows16.h"
+#include "kernels/layouts/rules.h"
 #include "kernels/layouts/sizes.h"
 
 namespace assay::kernels {
 namespace {
 
-constexpr Layout kLayouts[] = {
-    {"row", "bf16", "weight", row::BytesBf16, row::Copy, row::Copy},
-    {"row", "ct-int4-g32", "weight", row::BytesI32, row::Copy, row::Copy},
-    {"row", "ct-int4-g32", "scale", row::BytesBf16, row::Copy, row::Copy},
-    {"row", "deepseek-v4-mxfp4", "weight", row::BytesI8, row::Copy, row::Copy},
-    {"row", "deepseek-v4-mxfp4", "scale", row::BytesE8m0, row::Copy, row::Copy},
-    {"row", "gguf-q4_1", "weight", row::BytesQ41, row::Copy, row::Copy},
-    {"row", "gguf-q8_0", "weight", row::BytesQ80, row::Copy, row::Copy},
-    {"rows16", "ct-int4-g32", "weight", rows16::BytesI32, rows16::PackI32, rows16::UnpackI32},
-    {"rows16", "ct-int4-g32", "scale", rows16::BytesBf16, rows16::PackBf16, rows16::UnpackBf16},
-    {"rows16", "deepseek-v4-mxfp4", "weight", rows16::BytesI8, rows16::PackI8, rows16::UnpackI8},
-    {"rows16", "deepseek-v4-mxfp4", "scale", rows16::BytesE8m0, rows16::PackE8m0,
-     rows16::UnpackE8m0},
-    {"rows16", "gguf-q4_1", "weight", rows16::BytesQ41, rows16::PackQ41, rows16::UnpackQ41},
-    {"rows16", "gguf-q8_0", "weight", rows16::BytesQ80, rows16::PackQ80, rows16::UnpackQ80},
-};
+constexpr Layout kRow = {"row", "all", "", row::Bytes, row::Copy, row::Copy};
+
+const std::vector<Rule>& Rules() {
+  static const std::vector<Rule> rules = [] {
+    std::vector<Rule> all;
+    for (const std::span<const Rule> part :
+         {Rows16Rules(), TileRules(), MarlinRules(), AiterRules(), AiterInt4Rules(), SwizzleRules(),
+          MlaRules(), AscendRules()}) {
+      all.insert(all.end(), part.begin(), part.end());
+    }
+    return all;
+  }();
+  return rules;
+}
 
 }  // namespace
 
@@ -34,13 +35,57 @@ int64_t Product(std::initializer_list<int64_t> extents) {
   return product;
 }
 
-std::span<const Layout> Layouts() { return kLayouts; }
+int64_t RowBytes(const StoredShape& shape) {
+  return Product({shape.columns, SizeOf(shape.dtype).count()});
+}
+
+std::span<const Layout> Layouts() {
+  static const std::vector<std::string> methods = KnownSchemes();
+  static const std::vector<Layout> layouts = [] {
+    std::vector<Layout> all;
+    for (const std::string& method : methods) {
+      all.push_back(kRow);
+      all.back().method = method;
+      const std::optional<Scheme> scheme = ParseScheme(method);
+      for (const Rule& rule : Rules()) {
+        if (!scheme || !rule.takes(*scheme)) continue;
+        all.push_back(rule.layout);
+        all.back().method = method;
+      }
+    }
+    return all;
+  }();
+  return layouts;
+}
 
 const Layout* FindLayout(std::string_view tag, std::string_view method, std::string_view part) {
-  for (const Layout& layout : kLayouts) {
-    if (layout.tag == tag && layout.method == method && layout.part == part) return &layout;
+  if (tag == kRow.tag) return &kRow;
+  const std::optional<Scheme> scheme = ParseScheme(method);
+  if (!scheme) return nullptr;
+  for (const Rule& rule : Rules()) {
+    if (rule.layout.tag == tag && rule.layout.part == part && rule.takes(*scheme)) {
+      return &rule.layout;
+    }
   }
   return nullptr;
+}
+
+std::vector<std::string_view> Tags(std::string_view method, std::string_view part) {
+  std::vector<std::string_view> tags = {kRow.tag};
+  const std::optional<Scheme> scheme = ParseScheme(method);
+  for (const Rule& rule : Rules()) {
+    if (scheme && rule.layout.part == part && rule.takes(*scheme)) tags.push_back(rule.layout.tag);
+  }
+  return tags;
+}
+
+const Layout* LayoutOfPart(std::string_view tag, std::string_view method, std::string_view part) {
+  if (const Layout* layout = FindLayout(tag, method, part)) return layout;
+  const std::optional<Scheme> scheme = ParseScheme(method);
+  const bool known = scheme && std::any_of(Rules().begin(), Rules().end(), [&](const Rule& rule) {
+                       return rule.layout.tag == tag && rule.takes(*scheme);
+                     });
+  return known ? &kRow : nullptr;
 }
 
 }  // namespace assay::kernels

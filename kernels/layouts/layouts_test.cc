@@ -2,287 +2,154 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cstring>
-#include <limits>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "harness/units/scheme.h"
+#include "kernels/layouts/aiter.h"
+#include "kernels/layouts/test_images.h"
+
 namespace assay::kernels {
 namespace {
 
-using Image = std::vector<std::byte>;
+// The same matrix, filled up by hand with codes whose value is 0, packs to the same bytes.
+struct Tail {
+  std::string_view tag, method, part;
+  StoredShape shape, whole;
+  int filler;
+};
+const Tail kTails[] = {
+    {"vnni", "modelslim-w8a8", "weight", {DType::kI8, 3, 5}, {DType::kI8, 16, 8}, 0},
+    {"amx", "bf16", "weight", {DType::kBF16, 3, 5}, {DType::kBF16, 16, 32}, 0},
+    {"vllm-cpu-moe-vec", "bf16", "weight", {DType::kBF16, 3, 5}, {DType::kBF16, 16, 5}, 0},
+    {"marlin", "ct-int4-g32", "weight", {DType::kI32, 5, 1}, {DType::kI32, 64, 2}, 0x88},
+    {"marlin", "ct-int8-g32", "weight", {DType::kI32, 5, 1}, {DType::kI32, 64, 4}, 0x80},
+    {"marlin", "ct-int4-g32-asym", "weight", {DType::kI32, 5, 1}, {DType::kI32, 64, 2}, 0},
+    {"marlin", "gptq-int4-g32", "weight", {DType::kI32, 1, 5}, {DType::kI32, 2, 64}, 0x88},
+    {"marlin", "ct-fp8-channel", "weight", {DType::kF8E4M3, 5, 3}, {DType::kF8E4M3, 64, 16}, 0},
+    {"marlin", "ct-mxfp4", "weight", {DType::kU8, 5, 3}, {DType::kU8, 64, 8}, 0},
+    {"marlin", "ct-mxfp4", "scale", {DType::kU8, 5, 3}, {DType::kU8, 64, 3}, 0},
+    {"marlin", "ct-int4-g32", "scale", {DType::kBF16, 5, 3}, {DType::kBF16, 64, 3}, 0},
+    {"marlin", "ct-int4-g32-asym", "zero", {DType::kI32, 5, 3}, {DType::kI32, 8, 3}, 0},
+    {"marlin", "awq-int4-g32-asym", "zero", {DType::kI32, 3, 5}, {DType::kI32, 3, 8}, 0},
+    {"aiter-klane", "ct-mxfp4", "weight", {DType::kU8, 5, 3}, {DType::kU8, 16, 64}, 0},
+    {"aiter-klane", "ct-mxfp4", "scale", {DType::kU8, 5, 3}, {DType::kU8, 32, 8}, 0x7F},
+    {"aiter-separated", "ct-mxfp4", "scale", {DType::kU8, 5, 3}, {DType::kU8, 256, 8}, 0},
+    {"aiter-int4", "ct-int4-g32", "weight", {DType::kI32, 5, 3}, {DType::kI32, 16, 4}, 0x88},
+    {"aiter-int4", "ct-int4-g32", "scale", {DType::kBF16, 5, 3}, {DType::kBF16, 5, 4}, 0},
+    {"blockscale-128x4", "ct-nvfp4", "scale", {DType::kU8, 5, 3}, {DType::kU8, 128, 4}, 0},
+    {"triton-hopper", "ct-mxfp4", "weight", {DType::kU8, 5, 3}, {DType::kU8, 16, 32}, 0},
+    {"triton-hopper", "ct-mxfp4", "scale", {DType::kU8, 5, 3}, {DType::kU8, 256, 4}, 0},
+    {"ascend-w4a8", "modelslim-w4a8", "weight", {DType::kI8, 5, 3}, {DType::kI8, 8, 3}, 0},
+    {"ascend-w4a8", "ct-int4-channel", "weight", {DType::kI32, 5, 3}, {DType::kI32, 8, 3}, 0x88},
+    {"rows16", "ct-int4-g64", "weight", {DType::kI32, 5, 3}, {DType::kI32, 16, 4}, 0x88},
+};
 
-Image Bytes(const std::vector<int>& values) {
-  Image image;
-  for (const int value : values) image.push_back(static_cast<std::byte>(value));
-  return image;
-}
-
-Image RandomBytes(size_t count, uint32_t seed) {
-  Image image(count);
-  for (std::byte& b : image) {
-    seed = seed * 1664525 + 1013904223;
-    b = static_cast<std::byte>(seed >> 24);
+Image FilledUp(const StoredShape& shape, const StoredShape& whole, int filler, const Image& in) {
+  const int64_t size = SizeOf(shape.dtype).count();
+  Image out(static_cast<size_t>(whole.rows * whole.columns * size), static_cast<std::byte>(filler));
+  for (int64_t r = 0; r < shape.rows; ++r) {
+    const auto from = in.begin() + r * shape.columns * size;
+    std::copy(from, from + shape.columns * size, out.begin() + r * whole.columns * size);
   }
-  return image;
+  return out;
 }
 
-StoredShape ShapeFor(const Layout& layout, int64_t rows, int64_t columns) {
-  const bool weight = layout.part == "weight";
-  DType dtype = DType::kBF16;
-  if (layout.method == "ct-int4-g32" && weight) dtype = DType::kI32;
-  if (layout.method == "deepseek-v4-mxfp4") dtype = weight ? DType::kI8 : DType::kF8E8M0;
-  if (layout.method == "gguf-q4_1") dtype = DType::kQ4_1;
-  if (layout.method == "gguf-q8_0") dtype = DType::kQ8_0;
-  return {dtype, rows, columns};
-}
-
-using RepackFn = void (*)(const StoredShape&, const std::byte*, std::byte*);
-
-// The packed bytes, between two guards that nobody may write.
-Image Pack(RepackFn pack, const StoredShape& shape, const Image& in, int64_t bytes) {
-  constexpr size_t kGuard = 32;
-  Image out(static_cast<size_t>(bytes) + 2 * kGuard, std::byte{0xA5});
-  pack(shape, in.data(), out.data() + kGuard);
-  for (size_t i = 0; i < kGuard; ++i) {
-    EXPECT_EQ(out[i], std::byte{0xA5}) << "before the output";
-    EXPECT_EQ(out[out.size() - 1 - i], std::byte{0xA5}) << "behind the output";
+TEST(Padding, HasCodesOfValueZero) {
+  uint32_t seed = 7;
+  for (const Tail& tail : kTails) {
+    const Layout* layout = FindLayout(tail.tag, tail.method, tail.part);
+    ASSERT_NE(layout, nullptr) << tail.tag << " " << tail.method;
+    const int64_t values = tail.shape.rows * tail.shape.columns;
+    const Image in =
+        RandomBytes(static_cast<size_t>(values * SizeOf(tail.shape.dtype).count()), ++seed);
+    const int64_t bytes = layout->bytes(tail.shape);
+    const Image packed = Pack(layout->pack, tail.shape, in, bytes);
+    const Image whole = FilledUp(tail.shape, tail.whole, tail.filler, in);
+    ASSERT_GE(layout->bytes(tail.whole), bytes);
+    Image filled = Pack(layout->pack, tail.whole, whole, layout->bytes(tail.whole));
+    filled.resize(packed.size());
+    EXPECT_EQ(packed, filled) << tail.tag << " " << tail.method << " " << tail.part;
+    const Image other = FilledUp(tail.shape, tail.whole, tail.filler ^ 0x11, in);
+    Image control = Pack(layout->pack, tail.whole, other, layout->bytes(tail.whole));
+    control.resize(packed.size());
+    EXPECT_NE(packed, control) << "the filler shows: " << tail.tag;
   }
-  return {out.begin() + kGuard, out.end() - kGuard};
 }
 
-class EveryLayout : public ::testing::TestWithParam<Layout> {};
-
-TEST_P(EveryLayout, UnpackIsTheInverseOfPackForEveryShape) {
-  const Layout& layout = GetParam();
-  uint32_t seed = 1;
-  for (int64_t rows : {0, 1, 2, 3, 8, 15, 16, 17, 33}) {
-    for (int64_t columns : {0, 1, 2, 3, 4, 5, 7, 8, 9, 12, 15, 16, 28, 31, 33, 64, 65}) {
-      const StoredShape shape = ShapeFor(layout, rows, columns);
-      const Image in =
-          RandomBytes(static_cast<size_t>(rows * columns * SizeOf(shape.dtype).count()), ++seed);
-      const int64_t bytes = layout.bytes(shape);
-      ASSERT_GE(bytes, static_cast<int64_t>(in.size()));
-      const Image packed = Pack(layout.pack, shape, in, bytes);
-      ASSERT_EQ(Pack(layout.unpack, shape, packed, static_cast<int64_t>(in.size())), in)
-          << rows << " x " << columns;
+TEST(FindLayout, RowIsThereForEveryMethodAndPart) {
+  for (const std::string& method : KnownSchemes()) {
+    for (const char* part : {"weight", "scale", "zero", "g_idx", "bias", "input_scale"}) {
+      const Layout* row = FindLayout("row", method, part);
+      ASSERT_NE(row, nullptr);
+      EXPECT_EQ(row->bytes({DType::kI32, 3, 5}), 60);
+      EXPECT_EQ(row->bytes({DType::kQ6K, 3, 5}), 15 * 210);
     }
   }
-}
-
-TEST_P(EveryLayout, RefusesShapesThatItCannotHold) {
-  const Layout& layout = GetParam();
-  const int64_t huge = std::numeric_limits<int64_t>::max();
-  EXPECT_EQ(layout.bytes(ShapeFor(layout, -1, 4)), -1);
-  EXPECT_EQ(layout.bytes(ShapeFor(layout, 4, -1)), -1);
-  EXPECT_EQ(layout.bytes(ShapeFor(layout, huge, huge)), -1);
-  EXPECT_EQ(layout.bytes(ShapeFor(layout, 3, huge)), -1);
-  EXPECT_EQ(layout.bytes(ShapeFor(layout, huge / 2, 4)), -1);
-  StoredShape other = ShapeFor(layout, 4, 4);
-  other.dtype = DType::kF32;
-  EXPECT_EQ(layout.bytes(other), -1);
-}
-
-INSTANTIATE_TEST_SUITE_P(Table, EveryLayout,
-                         ::testing::ValuesIn(Layouts().begin(), Layouts().end()),
-                         [](const auto& test) {
-                           std::string name = std::string(test.param.tag) + "_" +
-                                              std::string(test.param.method) + "_" +
-                                              std::string(test.param.part);
-                           for (char& c : name) {
-                             if (c == '-') c = '_';
-                           }
-                           return name;
-                         });
-
-// Bytes written by hand from each layout's description: any bijection passes the round trip.
-struct Golden {
-  std::string_view tag, method, part;
-  StoredShape shape;
-  std::vector<int> row, packed;
-};
-
-std::vector<int> Counting(int count) {
-  std::vector<int> values;
-  for (int i = 1; i <= count; ++i) values.push_back(i);
-  return values;
-}
-
-const Golden kGoldens[] = {
-    {"row",
-     "bf16",
-     "weight",
-     {DType::kBF16, 2, 2},
-     {1, 2, 3, 4, 5, 6, 7, 8},
-     {1, 2, 3, 4, 5, 6, 7, 8}},
-    {"row",
-     "ct-int4-g32",
-     "weight",
-     {DType::kI32, 2, 1},
-     {1, 2, 3, 4, 5, 6, 7, 8},
-     {1, 2, 3, 4, 5, 6, 7, 8}},
-    {"row", "ct-int4-g32", "scale", {DType::kBF16, 1, 3}, {1, 2, 3, 4, 5, 6}, {1, 2, 3, 4, 5, 6}},
-    {"row", "deepseek-v4-mxfp4", "weight", {DType::kI8, 2, 2}, {1, 2, 3, 4}, {1, 2, 3, 4}},
-    {"row", "deepseek-v4-mxfp4", "scale", {DType::kF8E8M0, 1, 3}, {0, 255, 7}, {0, 255, 7}},
-    {"row", "gguf-q4_1", "weight", {DType::kQ4_1, 1, 1}, Counting(20), Counting(20)},
-    {"row", "gguf-q8_0", "weight", {DType::kQ8_0, 1, 1}, Counting(34), Counting(34)},
-};
-
-// A tile is 16 rows, so these say only what is not padding: a run of bytes at a place, in the
-// checkpoint and in the layout.
-struct Run {
-  int64_t at;
-  std::vector<int> bytes;
-};
-struct SparseGolden {
-  std::string_view tag, method, part;
-  StoredShape shape;
-  int zero;  // every byte of the checkpoint that no run names; and of the layout
-  std::vector<Run> row;
-  int64_t bytes;
-  std::vector<Run> packed;
-};
-
-const SparseGolden kSparse[] = {
-    // Row 0: elements 0…7 are codes 0…7. Row 16, the first of the second tile: elements 24…31 of
-    // the second group are codes 8…15. Byte j of a part has element j low and element j + 4 high.
-    {"rows16",
-     "ct-int4-g32",
-     "weight",
-     {DType::kI32, 17, 8},
-     0x88,
-     {{0, {0x10, 0x32, 0x54, 0x76}}, {16 * 32 + 28, {0x98, 0xBA, 0xDC, 0xFE}}},
-     2 * 2 * 256,
-     {{0, {0x40, 0x51, 0x62, 0x73}}, {512 + 256 + 3 * 64, {0xC8, 0xD9, 0xEA, 0xFB}}}},
-    // The same codes; of row 1 the last byte too.
-    {"rows16",
-     "deepseek-v4-mxfp4",
-     "weight",
-     {DType::kI8, 17, 32},
-     0,
-     {{0, {0x10, 0x32, 0x54, 0x76}}, {32 + 31, {0xA5}}, {16 * 32 + 28, {0x98, 0xBA, 0xDC, 0xFE}}},
-     2 * 2 * 256,
-     {{0, {0x40, 0x51, 0x62, 0x73}},
-      {256 + 3 * 64 + 4 + 2, {0x50, 0xA0}},
-      {512 + 256 + 3 * 64, {0xC8, 0xD9, 0xEA, 0xFB}}}},
-    // Three groups of 17 rows: rows 0 and 1 side by side, row 16 in the second tile.
-    {"rows16",
-     "ct-int4-g32",
-     "scale",
-     {DType::kBF16, 17, 3},
-     0,
-     {{0, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}}, {16 * 6, {21, 22, 23, 24, 25, 26}}},
-     2 * 3 * 32,
-     {{0, {1, 2, 7, 8}},
-      {32, {3, 4, 9, 10}},
-      {64, {5, 6, 11, 12}},
-      {96, {21, 22}},
-      {128, {23, 24}},
-      {160, {25, 26}}}},
-    {"rows16",
-     "deepseek-v4-mxfp4",
-     "scale",
-     {DType::kF8E8M0, 17, 3},
-     0,
-     {{0, {1, 2, 3, 4, 5, 255}}, {16 * 3, {21, 22, 23}}},
-     2 * 3 * 16,
-     {{0, {1, 4}}, {16, {2, 5}}, {32, {3, 255}}, {48, {21}}, {64, {22}}, {80, {23}}}},
-    // Block 1 of row 1 and block 0 of row 16: d, m, then bytes whose low nibbles are elements 0…15
-    // and whose high ones are 16…31. Codes of a tile come first, then its scales.
-    {"rows16",
-     "gguf-q4_1",
-     "weight",
-     {DType::kQ4_1, 17, 2},
-     0,
-     {{40 + 20, {1, 2, 3, 4, 0x80, 0x91, 0xA2, 0xB3, 0xC4, 0xD5, 0xE6, 0xF7}},
-      {16 * 40, {5, 6, 7, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x12}}},
-     2 * 2 * 320,
-     {{256 + 4, {0x40, 0x51, 0x62, 0x73}},           // elements 0…7: codes 0…7
-      {256 + 2 * 64 + 4, {0xC8, 0xD9, 0xEA, 0xFB}},  // elements 16…23: codes 8…15
-      {512 + 64 + 2, {1, 2}},
-      {512 + 64 + 32 + 2, {3, 4}},
-      {640 + 64 + 3, {0x20}},      // element 15, the high one of part 1
-      {640 + 3 * 64 + 3, {0x10}},  // element 31
-      {640 + 512, {5, 6}},
-      {640 + 512 + 32, {7, 8}}}},
-    // Block 1 of row 1 and block 0 of row 16.
-    {"rows16",
-     "gguf-q8_0",
-     "weight",
-     {DType::kQ8_0, 17, 2},
-     0,
-     {{68 + 34, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10}}, {16 * 68, {11, 12}}, {16 * 68 + 33, {0x80}}},
-     2 * 2 * 544,
-     {{512 + 4, {3, 4, 5, 6}},
-      {512 + 64 + 4, {7, 8, 9, 10}},
-      {1024 + 32 + 2, {1, 2}},
-      {1088 + 7 * 64 + 3, {0x80}},
-      {1088 + 1024, {11, 12}}}},
-};
-
-Image Written(const std::vector<Run>& runs, int zero, int64_t bytes) {
-  Image image(static_cast<size_t>(bytes), static_cast<std::byte>(zero));
-  for (const Run& run : runs) {
-    const Image part = Bytes(run.bytes);
-    std::copy(part.begin(), part.end(), image.begin() + run.at);
-  }
-  return image;
-}
-
-Image RowSide(const SparseGolden& golden) {
-  const StoredShape& shape = golden.shape;
-  return Written(golden.row, golden.zero, shape.rows * shape.columns * SizeOf(shape.dtype).count());
-}
-
-TEST(Golden, EveryLayoutHasOneAndPacksToIt) {
-  std::set<const Layout*> seen;
-  for (const Golden& golden : kGoldens) {
-    const Layout* layout = FindLayout(golden.tag, golden.method, golden.part);
-    ASSERT_NE(layout, nullptr) << golden.tag;
-    seen.insert(layout);
-    ASSERT_EQ(layout->bytes(golden.shape), static_cast<int64_t>(golden.packed.size()));
-    EXPECT_EQ(Pack(layout->pack, golden.shape, Bytes(golden.row), layout->bytes(golden.shape)),
-              Bytes(golden.packed))
-        << golden.tag << " " << golden.part;
-  }
-  for (const SparseGolden& golden : kSparse) {
-    const Layout* layout = FindLayout(golden.tag, golden.method, golden.part);
-    ASSERT_NE(layout, nullptr) << golden.tag << " " << golden.method;
-    seen.insert(layout);
-    ASSERT_EQ(layout->bytes(golden.shape), golden.bytes) << golden.method << " " << golden.part;
-    EXPECT_EQ(Pack(layout->pack, golden.shape, RowSide(golden), golden.bytes),
-              Written(golden.packed, golden.zero, golden.bytes))
-        << golden.method << " " << golden.part;
-  }
-  EXPECT_EQ(seen.size(), Layouts().size());
-}
-
-// A bijection that is not the layout: halves of each byte exchanged.
-void PackWithHalvesExchanged(const StoredShape& shape, const std::byte* in, std::byte* out) {
-  const Layout* layout = FindLayout("rows16", "ct-int4-g32", "weight");
-  layout->pack(shape, in, out);
-  for (int64_t i = 0; i < layout->bytes(shape); ++i) out[i] = out[i] << 4 | out[i] >> 4;
-}
-
-TEST(Golden, CatchesABijectionThatIsNotTheLayout) {
-  int seen = 0;
-  for (const SparseGolden& golden : kSparse) {
-    if (golden.method != "ct-int4-g32" || golden.part != "weight") continue;
-    ++seen;
-    EXPECT_NE(Pack(PackWithHalvesExchanged, golden.shape, RowSide(golden), golden.bytes),
-              Written(golden.packed, golden.zero, golden.bytes));
-  }
-  EXPECT_EQ(seen, 1);
+  EXPECT_NE(FindLayout("row", "a method that nobody knows", "part"), nullptr);
 }
 
 TEST(FindLayout, KnowsOnlyWhatIsInTheTable) {
   EXPECT_EQ(FindLayout("rows16", "bf16", "weight"), nullptr);
   EXPECT_EQ(FindLayout("rows16", "gguf-q4_1", "scale"), nullptr);
-  EXPECT_EQ(FindLayout("row", "bf16", "scale"), nullptr);
   EXPECT_EQ(FindLayout("ROW", "bf16", "weight"), nullptr);
-  EXPECT_NE(FindLayout("row", "bf16", "weight"), nullptr);
+  EXPECT_EQ(FindLayout("marlin", "ct-int5-g32", "weight"), nullptr);
+  EXPECT_EQ(FindLayout("marlin", "gptq-int4-g32-asym", "weight"), nullptr);
+  EXPECT_EQ(FindLayout("marlin", "gptq-int4-g32", "g_idx"), nullptr);
+  EXPECT_EQ(FindLayout("marlin", "ct-int4-g32", "zero"), nullptr);
+  EXPECT_EQ(FindLayout("vnni", "ct-mxfp4", "weight"), nullptr);
+  EXPECT_EQ(FindLayout("mla-absorb", "ct-int4-g32", "weight"), nullptr);
+  EXPECT_EQ(FindLayout("marlin", "no-such-method", "weight"), nullptr);
+  EXPECT_NE(FindLayout("marlin", "ct-int4-g96", "weight"), nullptr) << "any size";
+}
+
+using Strings = std::vector<std::string_view>;
+
+TEST(Tags, ListsWhatAppliesToAPart) {
+  EXPECT_EQ(Tags("bf16", "weight"), (Strings{"row", "vnni", "amx", "ktile", "vllm-cpu-moe-vec",
+                                             "gate-up-rows", "aiter-klane", "mla-absorb"}));
+  EXPECT_EQ(Tags("ct-int4-g32", "weight"), (Strings{"row", "rows16", "ktile", "gate-up-rows",
+                                                    "marlin", "marlin-padded", "aiter-int4"}));
+  EXPECT_EQ(Tags("ct-int4-g32", "scale"),
+            (Strings{"row", "rows16", "gate-up-rows", "marlin", "marlin-padded", "aiter-int4"}));
+  EXPECT_EQ(Tags("awq-int4-g32-asym", "zero"), (Strings{"row", "marlin"}));
+  EXPECT_EQ(Tags("gguf-q4_k", "weight"), (Strings{"row", "ktile", "gate-up-rows"}));
+  EXPECT_EQ(Tags("modelslim-w4a8", "weight"), (Strings{"row", "ascend-w4a8"}));
+  EXPECT_EQ(Tags("no-such-method", "weight"), (Strings{"row"}));
+  for (const std::string& method : KnownSchemes()) {
+    for (const char* part : {"weight", "scale", "zero", "g_idx", "act", "bias"}) {
+      const Strings tags = Tags(method, part);
+      EXPECT_EQ(std::set<std::string_view>(tags.begin(), tags.end()).size(), tags.size());
+      for (const std::string_view tag : tags) EXPECT_NE(FindLayout(tag, method, part), nullptr);
+    }
+  }
+}
+
+TEST(LayoutOfPart, LeavesInRowWhatATagDoesNotMove) {
+  EXPECT_EQ(LayoutOfPart("marlin", "ct-int4-g32", "scale")->tag, "marlin");
+  EXPECT_EQ(LayoutOfPart("marlin", "ct-int4-g32", "input_scale")->tag, "row");
+  EXPECT_EQ(LayoutOfPart("blockscale-128x4", "ct-nvfp4", "weight")->tag, "row");
+  EXPECT_EQ(LayoutOfPart("marlin", "bf16", "weight"), nullptr);
+  EXPECT_EQ(LayoutOfPart("no-such-tag", "bf16", "weight"), nullptr);
+  EXPECT_EQ(LayoutOfPart("row", "bf16", "bias")->tag, "row");
+}
+
+TEST(Aiter, TheModeDecidesAndA8W4Wins) {
+  const AiterLayouts interleaved = {"aiter-interleaved", "aiter-klane"};
+  const AiterLayouts separated = {"aiter-separated", "aiter-separated"};
+  EXPECT_EQ(AiterLayoutFor(std::nullopt, {false, false}), interleaved);  // A16W4
+  EXPECT_EQ(AiterLayoutFor(std::nullopt, {true, false}), interleaved);   // A8W4
+  EXPECT_EQ(AiterLayoutFor(std::nullopt, {false, true}), separated);     // A4W4
+  EXPECT_EQ(AiterLayoutFor(std::nullopt, {true, true}), interleaved);    // A8W4
+  EXPECT_EQ(AiterModeFor({true, true}), AiterMode::kA8W4);
+  for (const bool a8w4 : {false, true}) {
+    for (const bool a4w4 : {false, true}) {
+      EXPECT_EQ(AiterLayoutFor(AiterMode::kA16W4, {a8w4, a4w4}), interleaved);
+      EXPECT_EQ(AiterLayoutFor(AiterMode::kA8W4, {a8w4, a4w4}), interleaved);
+      EXPECT_EQ(AiterLayoutFor(AiterMode::kA4W4, {a8w4, a4w4}), separated);
+    }
+  }
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/layouts/nibbles.h"
+#include "kernels/layouts/rules.h"
 #include "kernels/layouts/sizes.h"
 
 namespace assay::kernels::rows16 {
@@ -18,30 +20,12 @@ constexpr uint32_t kE2m1Zero = 0;
 constexpr int64_t kQ41Bytes = 20, kQ41Scales = 4;  // d, m, then 16 bytes of codes
 constexpr int64_t kQ80Bytes = 34, kQ80Scales = 2;  // d, then 32 codes
 
-int64_t CeilDiv(int64_t a, int64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
-
 uint32_t Load(const std::byte* p) {
   uint32_t word;
   std::memcpy(&word, p, sizeof word);
   return word;
 }
 void Store(uint32_t word, std::byte* p) { std::memcpy(p, &word, sizeof word); }
-
-// Nibbles 0…3 of the lower half to a byte each, and back.
-uint32_t Spread(uint32_t half) {
-  const uint32_t bytes = (half | half << 8) & 0x00FF00FF;
-  return (bytes | bytes << 4) & 0x0F0F0F0F;
-}
-uint32_t Gather(uint32_t nibbles) {
-  const uint32_t bytes = (nibbles | nibbles >> 4) & 0x00FF00FF;
-  return (bytes | bytes >> 8) & 0xFFFF;
-}
-
-// Eight codes in order, a nibble each, to the layout's four bytes (elements 0…3 low, 4…7 high).
-uint32_t FromWord(uint32_t word) { return Spread(word & 0xFFFF) | Spread(word >> 16) << 4; }
-uint32_t ToWord(uint32_t bytes) {
-  return Gather(bytes & 0x0F0F0F0F) | Gather(bytes >> 4 & 0x0F0F0F0F) << 16;
-}
 
 // Calls f(where a row's bytes of a word lie in the layout, index of the word in the checkpoint, or
 // −1 for padding) for every word of a matrix of rows × words, four of them a group.
@@ -87,9 +71,9 @@ void UnpackScales(const StoredShape& shape, const std::byte* in, std::byte* out)
   }
 }
 
-int64_t ScaleBytes(const StoredShape& shape, DType dtype) {
-  if (shape.dtype != dtype || shape.rows < 0) return -1;
-  return Product({CeilDiv(shape.rows, kRows), kRows, shape.columns, SizeOf(dtype).count()});
+int64_t ScaleBytes(const StoredShape& shape) {
+  if (shape.rows < 0) return -1;
+  return Product({CeilDiv(shape.rows, kRows), kRows, shape.columns, SizeOf(shape.dtype).count()});
 }
 
 // Blocks of one GGUF type: `Bytes` of which the first `Scales` are fp16 scales. Convert: four
@@ -132,17 +116,19 @@ int64_t BytesI32(const StoredShape& shape) {
 
 void PackI32(const StoredShape& shape, const std::byte* in, std::byte* out) {
   ForEachWord(shape.rows, shape.columns, [=](int64_t at, int64_t word) {
-    Store(FromWord(word < 0 ? kInt4Zero : Load(in + 4 * word)), out + at);
+    Store(InterleaveNibbles(word < 0 ? kInt4Zero : Load(in + 4 * word)), out + at);
   });
 }
 
 void UnpackI32(const StoredShape& shape, const std::byte* in, std::byte* out) {
   ForEachWord(shape.rows, shape.columns, [=](int64_t at, int64_t word) {
-    if (word >= 0) Store(ToWord(Load(in + at)), out + 4 * word);
+    if (word >= 0) Store(OrderNibbles(Load(in + at)), out + 4 * word);
   });
 }
 
-int64_t BytesBf16(const StoredShape& shape) { return ScaleBytes(shape, DType::kBF16); }
+int64_t BytesBf16(const StoredShape& shape) {
+  return shape.dtype == DType::kBF16 ? ScaleBytes(shape) : -1;
+}
 void PackBf16(const StoredShape& shape, const std::byte* in, std::byte* out) {
   PackScales<2>(shape, in, out);
 }
@@ -151,7 +137,8 @@ void UnpackBf16(const StoredShape& shape, const std::byte* in, std::byte* out) {
 }
 
 int64_t BytesI8(const StoredShape& shape) {
-  if (shape.dtype != DType::kI8 || shape.rows < 0 || shape.columns < 0) return -1;
+  if (shape.dtype != DType::kI8 && shape.dtype != DType::kU8) return -1;
+  if (shape.rows < 0 || shape.columns < 0) return -1;
   return WordBytes(shape.rows, CeilDiv(shape.columns, kPartBytes));
 }
 
@@ -165,7 +152,7 @@ void PackI8(const StoredShape& shape, const std::byte* in, std::byte* out) {
       const int64_t count = std::min(kPartBytes, shape.columns - column);
       std::memcpy(&codes, in + row * shape.columns + column, static_cast<size_t>(count));
     }
-    Store(FromWord(codes), out + at);
+    Store(InterleaveNibbles(codes), out + at);
   });
 }
 
@@ -175,12 +162,14 @@ void UnpackI8(const StoredShape& shape, const std::byte* in, std::byte* out) {
     if (word < 0) return;
     const int64_t row = word / words, column = word % words * kPartBytes;
     const int64_t count = std::min(kPartBytes, shape.columns - column);
-    const uint32_t codes = ToWord(Load(in + at));
+    const uint32_t codes = OrderNibbles(Load(in + at));
     std::memcpy(out + row * shape.columns + column, &codes, static_cast<size_t>(count));
   });
 }
 
-int64_t BytesE8m0(const StoredShape& shape) { return ScaleBytes(shape, DType::kF8E8M0); }
+int64_t BytesE8m0(const StoredShape& shape) {
+  return shape.dtype == DType::kF8E8M0 || shape.dtype == DType::kU8 ? ScaleBytes(shape) : -1;
+}
 void PackE8m0(const StoredShape& shape, const std::byte* in, std::byte* out) {
   PackScales<1>(shape, in, out);
 }
@@ -242,3 +231,32 @@ void UnpackQ80(const StoredShape& shape, const std::byte* in, std::byte* out) {
 }
 
 }  // namespace assay::kernels::rows16
+
+namespace assay::kernels {
+namespace {
+
+bool IsSymmetricCtInt4(const Scheme& s) { return IsCtInt4(s) && !s.asymmetric && !s.actorder; }
+template <DType Block>
+bool IsGguf(const Scheme& s) {
+  return s.family == MethodFamily::kGguf && s.dtype == Block;
+}
+
+constexpr Rule kRules[] = {
+    {{"rows16", "ct-int4", "weight", rows16::BytesI32, rows16::PackI32, rows16::UnpackI32},
+     IsSymmetricCtInt4},
+    {{"rows16", "ct-int4", "scale", rows16::BytesBf16, rows16::PackBf16, rows16::UnpackBf16},
+     IsSymmetricCtInt4},
+    {{"rows16", "MXFP4", "weight", rows16::BytesI8, rows16::PackI8, rows16::UnpackI8}, IsMxfp4},
+    {{"rows16", "MXFP4", "scale", rows16::BytesE8m0, rows16::PackE8m0, rows16::UnpackE8m0},
+     IsMxfp4},
+    {{"rows16", "gguf-q4_1", "weight", rows16::BytesQ41, rows16::PackQ41, rows16::UnpackQ41},
+     IsGguf<DType::kQ4_1>},
+    {{"rows16", "gguf-q8_0", "weight", rows16::BytesQ80, rows16::PackQ80, rows16::UnpackQ80},
+     IsGguf<DType::kQ8_0>},
+};
+
+}  // namespace
+
+std::span<const Rule> Rows16Rules() { return kRules; }
+
+}  // namespace assay::kernels

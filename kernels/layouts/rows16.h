@@ -22,15 +22,15 @@ namespace assay::kernels::rows16 {
 int64_t BytesI32(const StoredShape& shape);
 void PackI32(const StoredShape& shape, const std::byte* in, std::byte* out);
 void UnpackI32(const StoredShape& shape, const std::byte* in, std::byte* out);
-// bf16 scales.
+// bf16 scales, one a group or one a row.
 int64_t BytesBf16(const StoredShape& shape);
 void PackBf16(const StoredShape& shape, const std::byte* in, std::byte* out);
 void UnpackBf16(const StoredShape& shape, const std::byte* in, std::byte* out);
-// Bytes of two E2M1 codes, the even element in the low nibble.
+// Bytes of two E2M1 codes (I8 or U8), the even element in the low nibble.
 int64_t BytesI8(const StoredShape& shape);
 void PackI8(const StoredShape& shape, const std::byte* in, std::byte* out);
 void UnpackI8(const StoredShape& shape, const std::byte* in, std::byte* out);
-// E8M0 scales.
+// E8M0 scales, stored as such or as U8.
 int64_t BytesE8m0(const StoredShape& shape);
 void PackE8m0(const StoredShape& shape, const std::byte* in, std::byte* out);
 void UnpackE8m0(const StoredShape& shape, const std::byte* in, std::byte* out);
