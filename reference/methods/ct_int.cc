@@ -3,6 +3,7 @@
 // w = (code − zero) · scale[n, group]; group is k / g, or g_idx[k] under act-order "group".
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "reference/methods/stored.h"
@@ -62,7 +63,7 @@ class CtInt : public Decoder {
       out[k] = static_cast<int>(packing.At(words, 4, k)) - offset;
     }
     for (int64_t first = 0, g = 0; first < columns_; first += facts_.group, ++g) {
-      for (int64_t k = first; k < first + facts_.group; ++k) {
+      for (int64_t k = first; k < std::min(first + facts_.group, columns_); ++k) {
         const auto at = facts_.group_of.empty() ? g : facts_.group_of[static_cast<size_t>(k)];
         out[k] = (out[k] - zeros[static_cast<size_t>(at)]) * scales[static_cast<size_t>(at)];
       }
@@ -113,7 +114,8 @@ Status SetScheme(const Opening& opening, Facts* facts) {
   } else {
     return Unsupported(parts, fmt::format("strategy \"{}\"", config.strategy));
   }
-  if (columns % facts->group != 0) {
+  // Under act-order a shard may have any part of any group.
+  if (columns % facts->group != 0 && !(known && known->actorder)) {
     return BadInput(parts, fmt::format("{} columns are no whole number of groups of {}", columns,
                                        facts->group));
   }
