@@ -2,132 +2,96 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <array>
-#include <iterator>
 #include <map>
 #include <set>
 #include <string_view>
 #include <utility>
 
 #include "harness/shard/listing.h"
+#include "harness/shard/methods/method.h"
 
 namespace assay::shard {
 namespace {
 
-Error Unsupported(std::string message) {
-  return Error{std::move(message), ErrorKind::kUnsupported};
+// Axes of 1 say nothing: a convolution's [D, 1, 4], A_log's [1, 1, heads, 1].
+std::vector<int64_t> WithoutOnes(std::vector<int64_t> shape) {
+  for (size_t axis = 0; axis < shape.size() && shape.size() > 2;) {
+    if (shape[axis] == 1) {
+      shape.erase(shape.begin() + static_cast<std::ptrdiff_t>(axis));
+    } else {
+      ++axis;
+    }
+  }
+  return shape;
 }
 
-bool IsDense(DType dtype) {
-  return dtype == DType::kBF16 || dtype == DType::kF16 || dtype == DType::kF32;
+// The tensor as the parameter sees it.
+Result<Part> PartOf(const TensorView& tensor, const Spec& spec) {
+  Part part;
+  part.suffix = "weight";
+  part.tensor = &tensor;
+  part.shape = spec.storage == Storage::kDense ? WithoutOnes(tensor.shape) : tensor.shape;
+  auto& shape = part.shape;
+  if (spec.lead > 0) {
+    if (shape.size() != 3 || shape[0] != spec.lead || shape[1] != spec.n / spec.lead) {
+      return Error{fmt::format("{}: is [{}], expected [{}, {}, …]", Where(tensor),
+                               fmt::join(shape, ", "), spec.lead, spec.n / spec.lead)};
+    }
+    shape = {spec.n, shape[2]};
+  }
+  if (spec.longer && !shape.empty() && shape[0] > spec.n) {
+    shape[0] = spec.n;
+    part.row_step = 1;
+  }
+  return part;
 }
 
-Status ResolveDense(const std::string& name, const TensorView& tensor, const Spec& spec, Cut cut,
-                    std::vector<Listed>* out) {
-  if (!IsDense(tensor.dtype)) {
+Status ListVector(const Linear& linear, std::string_view suffix, std::vector<Listed>* out) {
+  const auto part = NeedPart(linear, "weight");
+  if (!part) return part.error();
+  const DType dtype = (*part)->tensor->dtype;
+  if (linear.spec.storage == Storage::kIds) {
+    if (Status s = CheckType(**part, {DType::kI64, DType::kI32}); !s) return s;
+  } else if (dtype != DType::kBF16 && dtype != DType::kF16 && dtype != DType::kF32) {
     return Unsupported(fmt::format("{}: stored as {}; a dense tensor here is BF16, F16 or F32",
-                                   Where(tensor), NameOf(tensor.dtype)));
+                                   Where(*(*part)->tensor), NameOf(dtype)));
   }
-  const bool vector = spec.storage == Storage::kVector;
-  const auto expected =
-      vector ? std::vector<int64_t>{spec.n} : std::vector<int64_t>{spec.n, spec.k};
-  if (Status shape = CheckShape(tensor, expected, "element"); !shape) return shape;
-  Component c;
-  c.name = name;
-  c.source = tensor.name;
-  c.dtype = tensor.dtype;
-  c.rows = spec.n;
-  c.columns = vector ? 1 : spec.k;
-  c.packing = {Elements(1), SizeOf(tensor.dtype)};
-  c.unit = "element";
-  c.row_elements = Elements(c.columns);
-  out->push_back({std::move(c), cut, spec.segment});
-  return Ok();
+  Scheme scheme;
+  scheme.dtype = dtype;
+  Lister lister(linear, out);
+  lister.SetMethod(scheme, 0);
+  const Spec& spec = linear.spec;
+  return lister.Add(**part, suffix, AlongN(spec), spec.k == 1 ? Whole() : AlongK(spec));
 }
 
-// One tensor that is the whole parameter, dense or in blocks.
-Status ResolveTable(const std::string& name, const TensorView& tensor, const Spec& spec,
-                    std::vector<Listed>* out) {
-  return IsBlock(tensor.dtype) ? ResolveBlocks(name, tensor, spec, out)
-                               : ResolveDense(name, tensor, spec, spec.cut, out);
-}
-
-// A bias of a row-parallel layer counts once; of a column-parallel one it follows the rows.
-Cut BiasCut(Cut weight) {
-  return weight == Cut::kColumns || weight == Cut::kHeadColumns ? Cut::kOnce : weight;
-}
-
-Status ResolveBias(const Spec& spec, const TensorSource& source, std::vector<Listed>* out) {
-  const std::string name = spec.source + ".bias";
-  if (!spec.bias) {
-    if (const TensorView* tensor = source.Find(name)) {
-      return Error{fmt::format("{}: is in the file, but config says that {} has no bias",
-                               Where(*tensor), spec.name)};
-    }
-    return Ok();
-  }
-  const auto tensor = Need(source, name, spec.name + ".bias");
+// One tensor that is the whole parameter.
+Status ListTensor(const Spec& spec, const TensorSource& source, const Selection& selection,
+                  std::vector<Listed>* out) {
+  if ((spec.optional || selection.present_only) && source.Find(spec.source) == nullptr) return Ok();
+  const auto tensor = Need(source, spec.source, spec.name);
   if (!tensor) return tensor.error();
-  Spec vector = spec;
-  vector.storage = Storage::kVector;
-  return ResolveDense(spec.name + ".bias", **tensor, vector, BiasCut(spec.cut), out);
+  auto part = PartOf(**tensor, spec);
+  if (!part) return part.error();
+  const size_t dot = spec.name.rfind('.');
+  Spec stem = spec;
+  stem.name.resize(dot);
+  const PartSet parts = PartSet::Of(std::move(*part));
+  const QuantConfig none;
+  const Linear linear{stem, parts, none, selection.headers_only};
+  const bool block = IsBlock((*tensor)->dtype);
+  if (spec.storage == Storage::kTable && block) return ListBlocks(linear, out);
+  return ListVector(linear, std::string_view(spec.name).substr(dot + 1), out);
 }
 
-// What other producers put beside or instead of a weight (formats.md §1 to §6).
-constexpr std::array<std::string_view, 12> kForeign = {".qweight",
-                                                       ".qzeros",
-                                                       ".scales",
-                                                       ".g_idx",
-                                                       ".weight_scale",
-                                                       ".weight_scale_inv",
-                                                       ".weight_scale_2",
-                                                       ".weight_offset",
-                                                       ".weight_global_scale",
-                                                       ".weight_zero_point",
-                                                       ".deq_scale",
-                                                       ".quant_bias"};
-
-// A weight with a tensor `scale` beside it: DeepSeek-V4 stores MXFP4 so, and FP8 likewise.
-Status ResolveScaled(const Spec& spec, const TensorView& weight, const TensorView& scale,
-                     bool headers_only, std::vector<Listed>* out) {
-  if (weight.dtype == DType::kI8 && scale.dtype == DType::kF8E8M0) {
-    return ResolveMxfp4(spec, weight, scale, headers_only, out);
-  }
-  return Unsupported(
-      fmt::format("{}: stored as {} beside a weight of {}; known here is a scale of F8_E8M0 beside "
-                  "a weight of I8, DeepSeek-V4's MXFP4",
-                  Where(scale), NameOf(scale.dtype), NameOf(weight.dtype)));
-}
-
-Status ResolveLinear(const Spec& spec, const QuantConfig& quant, const TensorSource& source,
-                     bool headers_only, std::vector<Listed>* out) {
-  const TensorView* weight = source.Find(spec.source + ".weight");
-  const TensorView* packed = source.Find(spec.source + ".weight_packed");
-  if (weight != nullptr && packed != nullptr) {
-    return Error{fmt::format("{}: stored twice, also as {}", Where(*weight), Where(*packed))};
-  }
-  if (packed != nullptr) {
-    if (Status s = ResolvePacked(spec, quant, source, headers_only, out); !s) return s;
-    return ResolveBias(spec, source, out);
-  }
-  for (std::string_view suffix : kForeign) {
-    if (const TensorView* other = source.Find(spec.source + std::string(suffix))) {
-      return Unsupported(
-          fmt::format("{}: belongs to a method that is not known here; known are dense weights, "
-                      "compressed-tensors int4 (weight_packed), DeepSeek-V4's MXFP4 (I8 with a "
-                      "scale of F8_E8M0) and GGUF's blocks",
-                      Where(*other)));
-    }
-  }
-  const auto found = Need(source, spec.source + ".weight", spec.name + ".weight");
-  if (!found) return found.error();
-  Status s = Ok();
-  if (const TensorView* scale = source.Find(spec.source + ".scale")) {
-    s = ResolveScaled(spec, **found, *scale, headers_only, out);
-  } else {
-    s = ResolveTable(spec.name + ".weight", **found, spec, out);
-  }
-  return s.ok() ? ResolveBias(spec, source, out) : s;
+// ModelSlim's shift of a norm, which lies beside its weight.
+Status ListShift(const Spec& spec, const TensorSource& source, const Selection& selection,
+                 std::vector<Listed>* out) {
+  constexpr std::string_view kWeight = "weight", kBias = "bias";
+  Spec shift = spec;
+  shift.name.replace(spec.name.size() - kWeight.size(), kWeight.size(), kBias);
+  shift.source.replace(spec.source.size() - kWeight.size(), kWeight.size(), kBias);
+  shift.optional = true;
+  return ListTensor(shift, source, selection, out);
 }
 
 // Members of a merged parameter lie in one tensor of the engine: same type, same unit, same group.
@@ -142,7 +106,8 @@ Status CheckSegments(std::vector<Listed>& listed) {
     const std::string suffix = c.name.substr(c.name.rfind('.'));
     const auto [it, inserted] = first.emplace(entry.segment + suffix, &c);
     const Component& other = *it->second;
-    if (!inserted && (c.dtype != other.dtype || c.unit != other.unit || c.group != other.group)) {
+    if (!inserted && (c.dtype != other.dtype || c.unit != other.unit || c.group != other.group ||
+                      c.method != other.method)) {
       if (c.unit == "block" || other.unit == "block") {
         apart.insert(entry.segment);
         continue;
@@ -173,42 +138,12 @@ Result<const TensorView*> Need(const TensorSource& source, const std::string& na
       fmt::format("{}: missing from the checkpoint; config implies it as {}", name, implied_by)};
 }
 
-Status CheckShape(const TensorView& tensor, const std::vector<int64_t>& expected,
-                  const std::string& column_unit) {
-  if (tensor.shape.size() != expected.size()) {
-    return Error{fmt::format("{}: has {} axes [{}], expected {} [{}]", Where(tensor),
-                             tensor.shape.size(), fmt::join(tensor.shape, ", "), expected.size(),
-                             fmt::join(expected, ", "))};
-  }
-  int64_t bytes = SizeOf(tensor.dtype).count();
-  for (size_t i = 0; i < expected.size(); ++i) {
-    const std::string unit = i == 1 ? column_unit : "element";
-    if (tensor.shape[i] != expected[i]) {
-      return Error{fmt::format("{}: axis {} has {} {}s, expected {} {}s", Where(tensor),
-                               i == 1 ? "k" : "n", tensor.shape[i], unit, expected[i], unit)};
-    }
-    if (__builtin_mul_overflow(bytes, expected[i], &bytes)) {
-      return Error{fmt::format("{}: [{}] of {} has more bytes than an int64 counts", Where(tensor),
-                               fmt::join(expected, ", "), NameOf(tensor.dtype))};
-    }
-  }
-  if (tensor.bytes.size() != static_cast<uint64_t>(bytes)) {
-    return Error{fmt::format("{}: has {} bytes, its shape and type {} need {}", Where(tensor),
-                             tensor.bytes.size(), NameOf(tensor.dtype), bytes)};
-  }
-  return Ok();
-}
-
 Status ResolveSpec(const Spec& spec, const QuantConfig& quant, const TensorSource& source,
-                   bool headers_only, std::vector<Listed>* out) {
-  if (spec.storage == Storage::kLinear) {
-    return ResolveLinear(spec, quant, source, headers_only, out);
-  }
-  if (spec.optional && source.Find(spec.source) == nullptr) return Ok();
-  const auto tensor = Need(source, spec.source, spec.name);
-  if (!tensor) return tensor.error();
-  if (spec.storage == Storage::kTable) return ResolveTable(spec.name, **tensor, spec, out);
-  return ResolveDense(spec.name, **tensor, spec, spec.cut, out);
+                   const Selection& selection, std::vector<Listed>* out) {
+  if (spec.storage == Storage::kLinear) return ListLinear(spec, quant, source, selection, out);
+  if (Status s = ListTensor(spec, source, selection, out); !s) return s;
+  const bool described = !quant.description.empty();
+  return spec.shift && described ? ListShift(spec, source, selection, out) : Ok();
 }
 
 Result<std::vector<Listed>> ListAll(const ModelConfig& config, const TensorSource& source,
@@ -219,7 +154,7 @@ Result<std::vector<Listed>> ListAll(const ModelConfig& config, const TensorSourc
   std::vector<Listed> listed;
   const auto resolve = [&](const std::vector<Spec>& specs) -> Status {
     for (const Spec& spec : specs) {
-      Status s = ResolveSpec(spec, config.quant, source, selection.headers_only, &listed);
+      Status s = ResolveSpec(spec, config.quant, source, selection, &listed);
       if (!s) return s;
     }
     return Ok();
@@ -231,7 +166,8 @@ Result<std::vector<Listed>> ListAll(const ModelConfig& config, const TensorSourc
   const int64_t begin = all ? 0 : selection.layer;
   const int64_t end = all ? config.layers : selection.layer + 1;
   for (int64_t layer = begin; layer < end; ++layer) {
-    if (Status s = resolve(LayerSpecs(config, *widths, layer, selection)); !s) return s.error();
+    if (Status s = resolve(LayerSpecs(config, *widths, layer, selection, source)); !s)
+      return s.error();
   }
   if (all) {
     if (Status s = resolve(HeadSpecs(config)); !s) return s.error();

@@ -234,12 +234,12 @@ INSTANTIATE_TEST_SUITE_P(
                 [](TestModel* m) {
                   Replace(m, ".weight_zero_point", DType::kI32, {8, 8});
                 },
-                ErrorKind::kUnsupported,
-                {"weight_zero_point"}},
+                ErrorKind::kBadInput,
+                {"weight_zero_point", "symmetric: true"}},
         Mistake{"ActivationOrder",
                 [](TestModel* m) { Replace(m, ".weight_g_idx", DType::kI32, {256}); },
-                ErrorKind::kUnsupported,
-                {"weight_g_idx"}},
+                ErrorKind::kBadInput,
+                {"weight_g_idx", "actorder is none"}},
         Mistake{"StoredTwice",
                 [](TestModel* m) {
                   Replace(m, ".weight", DType::kBF16, {64, 256});
@@ -252,12 +252,12 @@ INSTANTIATE_TEST_SUITE_P(
                 {"symmetric", "weight_zero_point", "missing"}},
         Mistake{"ThreeBits",
                 [](TestModel* m) { m->config.quant.bits = 3; },
-                ErrorKind::kUnsupported,
-                {"num_bits is 3"}},
+                ErrorKind::kBadInput,
+                {"axis k has 8 words", "num_bits 3 over 64 elements", "6 words"}},
         Mistake{"GroupOf16",
                 [](TestModel* m) { m->config.quant.group_size = 16; },
-                ErrorKind::kUnsupported,
-                {"group of 16", "32, 64 and 128"}},
+                ErrorKind::kBadInput,
+                {"weight_scale", "2 groups", "group_size 16 over 64 elements", "4 groups"}},
         Mistake{"GroupOf64ByConfigOnly",
                 [](TestModel* m) { m->config.quant.group_size = 64; },
                 ErrorKind::kBadInput,
@@ -276,12 +276,12 @@ INSTANTIATE_TEST_SUITE_P(
             },
             ErrorKind::kUnsupported,
             {"up_proj.weight", "F8_E4M3", "BF16"}},
-        Mistake{"Gptq",
+        Mistake{"GptqBesideDense",
                 [](TestModel* m) {
                   PutTensor(&m->source, "model.layers.0.mlp.up_proj.qweight", DType::kI32, {8, 96});
                 },
-                ErrorKind::kUnsupported,
-                {"up_proj.qweight", "not known"}},
+                ErrorKind::kBadInput,
+                {"up_proj.qweight", "stored twice"}},
         Mistake{"BiasThatTheConfigDenies",
                 [](TestModel* m) {
                   PutTensor(&m->source, "model.layers.0.mlp.up_proj.bias", DType::kBF16, {96});
