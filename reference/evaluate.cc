@@ -71,6 +71,13 @@ Status Evaluator::CheckInputs(const Node& node, std::span<const Input> inputs) c
     if (from->expert >= 0 && node.op == Op::kCombine) {
       rows = static_cast<int64_t>(ops::RoutedRows(*ids, from->expert).size());
       if (rows == 0) continue;
+      const auto held = HeldOf(from->expert, model_.config.experts, where_, tap);
+      if (!held) return held.error();
+      if (*held == Held::kAbsent) {
+        if (value == nullptr) continue;
+        return Error{
+            fmt::format("{}: rank {} does not hold the expert of {}", node.tap, where_.rank, tap)};
+      }
     } else if (node.expert >= 0 && from->expert >= 0 && value != nullptr) {
       rows = value->rows();  // which tokens they are was decided at the gate
     }
@@ -103,7 +110,7 @@ Result<Evaluation> Evaluator::Embed(const Node& node) const {
   // The rank's own rows from its shard, if one is given; the others come from their ranks.
   auto local = model_.weights->Rows(parameter, where_, contract_, shard_);
   if (!local) return local.error();
-  const auto held = AxisIndices(parameter.rows, 0, 0, where_, parameter.name);
+  const auto held = AxisIndices(parameter.rows, 1, where_, parameter.name);
   if (!held) return held.error();
   const int64_t hidden = model_.config.hidden;
   Evaluation e;
@@ -162,10 +169,9 @@ Result<ops::Gqa> Evaluator::GqaShape() const {
   shape.dim = c.head_dim;
   shape.scale = model_.softmax_scale;
   shape.first_position = step_.first_position;
-  const auto heads = AxisIndices({Cut::kHeads, c.heads, 1}, c.heads, c.kv_heads, where_, "heads");
+  const auto heads = AxisIndices({Cut::kHeads, c.heads, 1}, 1, where_, "heads");
   if (!heads) return heads.error();
-  const auto kv_heads =
-      AxisIndices({Cut::kKvHeads, c.kv_heads, 1}, c.heads, c.kv_heads, where_, "kv heads");
+  const auto kv_heads = AxisIndices({Cut::kKvHeads, c.kv_heads, 1}, 1, where_, "kv heads");
   if (!kv_heads) return kv_heads.error();
   for (const int64_t head : *heads) {
     const int64_t wanted = head / (c.heads / c.kv_heads);
@@ -183,7 +189,7 @@ Result<ops::Gqa> Evaluator::GqaShape() const {
 Result<ops::Mla> Evaluator::MlaShape(const Node& node) const {
   const ModelConfig& c = model_.config;
   ops::Mla shape;
-  const auto heads = AxisIndices({Cut::kHeads, c.heads, 1}, c.heads, c.kv_heads, where_, node.tap);
+  const auto heads = AxisIndices({Cut::kHeads, c.heads, 1}, 1, where_, node.tap);
   if (!heads) return heads.error();
   shape.heads = static_cast<int64_t>(heads->size());
   shape.nope = c.qk_nope;

@@ -96,6 +96,10 @@ std::vector<GoldenRow> VerifyGolden(const std::string& root, const std::string& 
                                                                   : GoldenVerdict::kFail,
                    oracle.error().message);
   }
+  if (!(*oracle)->runs()) {
+    return AllRows(name, *info, GoldenVerdict::kNotExecuted,
+                   config.architecture + ": the oracle slices its parameters, but does not run it");
+  }
   std::vector<GoldenRow> rows;
   for (const auto& [prompt, tokens] : info->prompts) {
     rows.push_back(VerifyPrompt(**oracle, config, *info, {folder, name, prompt, nullptr}));

@@ -40,14 +40,16 @@ Result<std::unique_ptr<Model>> Model::Create(const ModelConfig& config,
   auto model = std::make_unique<Model>();
   model->config = config;
   FindPrefix(source, &model->config);
-  auto graph = BuildGraph(model->config);
+  auto graph = BuildGraph(model->config, source);
   if (!graph) return graph.error();
   model->graph = std::move(*graph);
-  auto rope = ops::MakeRopeTable(config.rope, config.is_mla() ? config.qk_rope : config.head_dim,
-                                 config.max_position);
-  if (!rope) return rope.error();
-  model->rope = std::move(*rope);
-  model->softmax_scale = SoftmaxScale(config);
+  if (model->graph.runs) {
+    auto rope = ops::MakeRopeTable(config.rope, config.is_mla() ? config.qk_rope : config.head_dim,
+                                   config.max_position);
+    if (!rope) return rope.error();
+    model->rope = std::move(*rope);
+    model->softmax_scale = SoftmaxScale(config);
+  }
   model->weights = std::make_unique<WeightStore>(model->config, model->graph, source);
   if (const Status status = model->weights->Check(); !status) return status.error();
   return model;
@@ -66,7 +68,19 @@ Result<std::vector<int64_t>> Model::Columns(const Node& node, const Where& where
   if (FindNode(node.tap) == nullptr) {
     return Error{fmt::format("tap \"{}\" is not one of this model", node.tap)};
   }
-  return AxisIndices(FactsOf(node).columns, config.heads, config.kv_heads, where, node.tap);
+  const Axis& axis = FactsOf(node).columns;
+  // The activation has no parameter; gate's tap is named likewise.
+  const bool mlp = axis.cut == Cut::kDense || axis.cut == Cut::kExpert;
+  const auto unit =
+      weights->SplitUnit(mlp ? node.tap.substr(0, node.tap.rfind('.')) : std::string(), where);
+  if (!unit) return unit.error();
+  return AxisIndices(axis, *unit, where, node.tap);
+}
+
+Status Model::CheckRuns() const {
+  if (graph.runs) return Ok();
+  return Error{config.architecture + ": the oracle slices its parameters, but does not run it",
+               ErrorKind::kUnsupported};
 }
 
 }  // namespace assay::reference

@@ -21,6 +21,8 @@ struct Model {
                                                const TensorSource& source);
   const Node* FindNode(std::string_view tap) const;
   const NodeFacts& FactsOf(const Node& node) const;
+  // Error kUnsupported: only the family's parameters are known.
+  Status CheckRuns() const;
   // Logical columns of a tap that a rank has (scores: heads).
   Result<std::vector<int64_t>> Columns(const Node& node, const Where& where) const;
 };

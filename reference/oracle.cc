@@ -12,11 +12,13 @@ class ModelOracle : public Oracle {
   const std::vector<Node>& graph() const override { return model_->graph.nodes; }
   const Node* FindNode(std::string_view tap) const override { return model_->FindNode(tap); }
   Result<Trace> Run(const RunRequest& request, const Contract& contract) const override {
+    if (const Status runs = model_->CheckRuns(); !runs) return runs.error();
     return RunChain(*model_, request, contract);
   }
   Result<Evaluation> Evaluate(const Node& node, std::span<const Input> inputs, const Where& where,
                               const Step& step, const Contract& contract,
                               const TensorSource* weights) const override {
+    if (const Status runs = model_->CheckRuns(); !runs) return runs.error();
     return Evaluator(*model_, where, step, contract, weights, true, false).Evaluate(node, inputs);
   }
   Result<std::vector<int64_t>> TapColumns(const Node& node, const Where& where) const override {
@@ -31,6 +33,11 @@ class ModelOracle : public Oracle {
   Result<std::string> SourceName(std::string_view component) const override {
     return model_->weights->SourceName(component);
   }
+  bool runs() const override { return model_->graph.runs; }
+  Result<std::string> MethodOf(std::string_view parameter) const override {
+    return model_->weights->MethodOf(parameter);
+  }
+  std::vector<UnusedTensor> Unused() const override { return model_->weights->Unused(); }
 
  private:
   std::unique_ptr<Model> model_;

@@ -5,6 +5,7 @@
 // rules.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <functional>
 #include <map>
@@ -61,9 +62,31 @@ struct Node {
   bool cuts_contraction = false;  // row-parallel: the rank's input is its columns
 };
 
+// How the intermediate axis of an MLP or of experts is cut.
+enum class Split {
+  kEven,  // equal parts; what does not divide, or would cut a stored unit, is refused
+  kCeil,  // ceil(units / parts) units each, padded with zeros to the same
+  kList,  // so many units for each part, nothing padded
+};
+
+// The same degrees as harness/shard/plan.h's, in the oracle's own words.
 struct Parallel {
   int tp = 1;
-  int attn_tp = 1;
+  int attn_tp = 1;  // 0: tp / dp. Rank r has attention rank r % attention().
+  // Data-parallel attention: where it is more than 1, shared experts and dense MLPs are cut by
+  // attention() too, and the embedding is whole on every rank.
+  int dp = 1;
+  // Routed experts: rank r is expert rank r / (tp / ep), and part r % (tp / ep) of its experts.
+  int ep = 1;
+  bool lm_head_dp = false;  // the output matrix is cut by attention() instead of tp
+  Split split = Split::kEven;
+  std::vector<int64_t> list = {};  // of kList: units of each part
+  // Routed experts from this one on are whole on rank 0 and nowhere else; -1: all are cut.
+  int64_t hybrid = -1;
+  // Physical slot -> logical expert, -1: an empty slot. The slots are dealt out to the expert ranks
+  // in equal contiguous runs. Empty: slot i is expert i.
+  std::vector<int64_t> physical_to_logical = {};
+  int attention() const { return attn_tp == 0 ? tp / std::max(dp, 1) : attn_tp; }
 };
 struct Where {
   Parallel degrees;
@@ -146,14 +169,30 @@ struct Evaluation {
 };
 
 // What a rank holds of a component, as stored, sliced by the oracle's own brute-force rules. A
-// tensor of one dimension (a norm's weight, a bias) has one column and a row per value.
+// tensor of one dimension (a norm's weight, a bias) has one column and a row per value. Rows and
+// columns are those of the component's grid: of a tensor of all experts, one expert's, and one
+// half's; a matrix that the file stores transposed for all experts is [N, K] here.
 struct Slice {
   DType dtype = DType::kBF16;
   std::string unit;  // of a column: "element", "word", "group", "block"
   int64_t elements_per_column = 1;
   std::vector<int64_t> rows;     // global row of each local row; -1: padding
-  std::vector<int64_t> columns;  // global column of each local one, stored values
+  std::vector<int64_t> columns;  // global column of each local one, stored values; -1: padding
   std::vector<std::byte> bytes;  // row major; padding zero
+  // As `unit` and `elements_per_column`, of a row. Where values straddle words a unit is several
+  // stored values: `elements_per_column` elements lie in `columns_per_unit` of them.
+  std::string row_unit = "element";
+  int64_t elements_per_row = 1;
+  int64_t columns_per_unit = 1, rows_per_unit = 1;
+  // Every rank has all of it. A rank that does not hold an expert has no rows and no columns.
+  bool replicated = false;
+  bool absent = false;
+};
+
+// A tensor of the checkpoint that no component takes.
+struct UnusedTensor {
+  std::string tensor;
+  std::string reason;  // why that is as it should be; empty: nothing explains it, a finding
 };
 
 struct RunRequest {
@@ -186,7 +225,9 @@ using Trace = std::vector<std::map<std::string, Tensor>>;
 
 class Oracle {
  public:
-  // Error kUnsupported: a family, method or option that the oracle does not know (says which).
+  // Error kUnsupported: a family, method or option that the oracle does not know (says which). Of
+  // some families it knows the parameters and not the ops: runs() is false then, Run and Evaluate
+  // are errors of this kind, and everything about components holds.
   // kBadInput: the checkpoint contradicts its config. `source` must outlive the oracle. Weights
   // are decoded when needed, row by row where they are large; the cache is bounded.
   static Result<std::unique_ptr<Oracle>> Create(const ModelConfig& config,
@@ -220,6 +261,16 @@ class Oracle {
   virtual Result<Slice> ExpectedSlice(std::string_view component, const Where& where) const = 0;
   // The checkpoint's tensor behind a component.
   virtual Result<std::string> SourceName(std::string_view component) const = 0;
+
+  // Whether the family's ops are known.
+  virtual bool runs() const { return true; }
+  // The method (harness/units/scheme.h) of a parameter ("L1.moe.e5.down", or one of its
+  // components), from what is in the file and the config alone. A table of integers is "i64".
+  virtual Result<std::string> MethodOf(std::string_view parameter) const {
+    return Error{"no method of " + std::string(parameter) + " is known", ErrorKind::kUnsupported};
+  }
+  // Every tensor of the source that no component takes, sorted.
+  virtual std::vector<UnusedTensor> Unused() const { return {}; }
 };
 
 }  // namespace assay::reference

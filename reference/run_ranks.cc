@@ -54,7 +54,7 @@ Result<std::vector<Input>> Chain::RankInputs(const Node& node, const Where& wher
 
 Status Chain::ComputeParts(const Node& node, size_t index, Values* values) {
   const Parallel& degrees = *request_.parallel;
-  const int ranks = node.domain == Domain::kAttention ? degrees.attn_tp : degrees.tp;
+  const int ranks = node.domain == Domain::kAttention ? degrees.attention() : degrees.tp;
   std::vector<Tensor> parts;
   for (int rank = 0; rank < ranks; ++rank) {
     const Where where = {degrees, rank};

@@ -117,7 +117,7 @@ TEST(Sharding, GroupsAndWordsAreNotCut) {
 }
 
 TEST(Sharding, AChannelScaleStaysWhole) {
-  const auto whole = StoredColumns({0, 1, 2, 3}, 8, 8, "group", "x");
+  const auto whole = StoredIndices({0, 1, 2, 3}, 8, {8, 1, "group"}, 1, "x");
   ASSERT_FALSE(whole.ok());  // as a group it would be cut
   EXPECT_EQ(whole.error().kind, ErrorKind::kRefused);
 }
@@ -125,39 +125,39 @@ TEST(Sharding, AChannelScaleStaysWhole) {
 TEST(Sharding, KeyValueHeadsAreReplicatedBeyondTheirNumber) {
   const Axis axis = {Cut::kKvHeads, 2 * 4, 4};
   for (int rank = 0; rank < 8; ++rank) {
-    const auto rows = AxisIndices(axis, 8, 2, {{8, 8}, rank}, "k");
+    const auto rows = AxisIndices(axis, 1, {{8, 8}, rank}, "k");
     ASSERT_TRUE(rows.ok());
     const int64_t head = rank / 4;
     EXPECT_EQ(*rows, (std::vector<int64_t>{head * 4, head * 4 + 1, head * 4 + 2, head * 4 + 3}));
   }
-  EXPECT_EQ(AxisIndices(axis, 9, 2, {{3, 3}, 0}, "k").error().kind, ErrorKind::kRefused);
+  EXPECT_EQ(AxisIndices(axis, 1, {{3, 3}, 0}, "k").error().kind, ErrorKind::kRefused);
   const Axis three = {Cut::kKvHeads, 3 * 4, 4};
-  EXPECT_FALSE(AxisIndices(three, 12, 3, {{4, 4}, 0}, "k").ok());
-  EXPECT_TRUE(AxisIndices(three, 12, 3, {{6, 6}, 5}, "k").ok());
+  EXPECT_FALSE(AxisIndices(three, 1, {{4, 4}, 0}, "k").ok());
+  EXPECT_TRUE(AxisIndices(three, 1, {{6, 6}, 5}, "k").ok());
 }
 
 TEST(Sharding, AttentionIsCutByItsOwnDegree) {
   const Axis heads = {Cut::kHeads, 8, 1};
-  const auto rank3 = AxisIndices(heads, 8, 8, {{4, 2}, 3}, "q");
+  const auto rank3 = AxisIndices(heads, 1, {{4, 2}, 3}, "q");
   ASSERT_TRUE(rank3.ok());
   EXPECT_EQ(*rank3, (std::vector<int64_t>{4, 5, 6, 7}));  // attention rank 3 % 2 = 1
-  const auto even = AxisIndices({Cut::kEven, 8, 1}, 8, 8, {{4, 2}, 3}, "gate");
+  const auto even = AxisIndices({Cut::kDense, 8, 1}, 1, {{4, 2}, 3}, "gate");
   EXPECT_EQ(*even, (std::vector<int64_t>{6, 7}));
-  EXPECT_FALSE(AxisIndices(heads, 8, 8, {{4, 3}, 0}, "q").ok());
-  EXPECT_FALSE(AxisIndices(heads, 8, 8, {{2, 4}, 0}, "q").ok());
-  EXPECT_FALSE(AxisIndices(heads, 8, 8, {{4, 4}, 4}, "q").ok());
+  EXPECT_FALSE(AxisIndices(heads, 1, {{4, 3}, 0}, "q").ok());
+  EXPECT_FALSE(AxisIndices(heads, 1, {{2, 4}, 0}, "q").ok());
+  EXPECT_FALSE(AxisIndices(heads, 1, {{4, 4}, 4}, "q").ok());
 }
 
 TEST(Sharding, TheVocabularyIsPadded) {
   EXPECT_EQ(PaddedVocabulary(261, 1), 320);
   EXPECT_EQ(PaddedVocabulary(261, 3), 384);
   EXPECT_EQ(PaddedVocabulary(256, 4), 256);
-  const auto last = AxisIndices({Cut::kVocabulary, 261, 1}, 1, 1, {{4, 1}, 3}, "embed");
+  const auto last = AxisIndices({Cut::kVocabulary, 261, 1}, 1, {{4, 1}, 3}, "embed");
   ASSERT_TRUE(last.ok());
   ASSERT_EQ(last->size(), 80u);
   EXPECT_EQ((*last)[20], 260);
   EXPECT_EQ((*last)[21], -1);
-  const auto whole = AxisIndices({Cut::kVocabulary, 261, 1}, 1, 1, Where{}, "embed");
+  const auto whole = AxisIndices({Cut::kVocabulary, 261, 1}, 1, Where{}, "embed");
   EXPECT_EQ(whole->size(), 261u);
 }
 

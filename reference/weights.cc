@@ -17,47 +17,17 @@ namespace {
 constexpr int64_t kLargestKept = int64_t{2} << 20;
 constexpr int64_t kKeptTogether = int64_t{32} << 20;
 
-class SourceFinder : public PartFinder {
- public:
-  SourceFinder(const TensorSource& source, std::string name)
-      : source_(source), name_(std::move(name)) {}
-  const TensorView* Find(std::string_view suffix) const override {
-    return source_.Find(name_ + "." + std::string(suffix));
-  }
-  std::string Name() const override { return name_; }
-
- private:
-  const TensorSource& source_;
-  std::string name_;
-};
-
-// The headers of a parameter's tensors. weight_shape says in the data what they say already; to
-// read it for every expert of a large checkpoint would take a page of the disk for each, so it is
-// read where the parameter is used.
-class HeaderFinder : public SourceFinder {
- public:
-  using SourceFinder::SourceFinder;
-  const TensorView* Find(std::string_view suffix) const override {
-    return suffix == "weight_shape" ? nullptr : SourceFinder::Find(suffix);
-  }
-};
-
-// A rank's shard under Assay's names, seen as if it were a checkpoint of its own.
-class ShardFinder : public PartFinder {
- public:
-  std::string name;
-  std::map<std::string, const TensorView*, std::less<>> views;  // by the checkpoint's suffix
-  const TensorView* Find(std::string_view suffix) const override {
-    const auto found = views.find(suffix);
-    return found == views.end() ? nullptr : found->second;
-  }
-  std::string Name() const override { return name; }
-};
-
 int64_t Volume(const std::vector<int64_t>& shape) {
   int64_t n = 1;
   for (const int64_t extent : shape) n *= extent;
   return n;
+}
+
+bool HasFloatingScales(const Decoder& decoder) {
+  for (const StoredPart& part : decoder.parts()) {
+    if (part.suffix == "scale") return IsFloating(part.view->dtype);
+  }
+  return false;
 }
 
 double FlushSubnormal(double value) {
@@ -73,7 +43,9 @@ void WeightRows::Cut(const double* whole, std::vector<double>* row) const {
     const int64_t first = whole_ || column_list_.empty() ? 0 : column_list_.front();
     std::copy(whole + first, whole + first + columns_, row->begin());
   } else {
-    for (size_t k = 0; k < row->size(); ++k) (*row)[k] = whole[column_list_[k]];
+    for (size_t k = 0; k < row->size(); ++k) {
+      (*row)[k] = column_list_[k] < 0 ? 0.0 : whole[column_list_[k]];
+    }
   }
 }
 
@@ -114,74 +86,6 @@ const double* WeightRows::Minima(int64_t local, Scratch* scratch) const {
   return scratch->minima.data();
 }
 
-Result<std::shared_ptr<const Decoder>> WeightStore::Open(const Parameter& parameter) const {
-  return OpenParts(parameter, SourceFinder(source_, parameter.source));
-}
-
-Result<std::shared_ptr<const Decoder>> WeightStore::OpenHeaders(const Parameter& parameter) const {
-  return OpenParts(parameter, HeaderFinder(source_, parameter.source));
-}
-
-Result<std::shared_ptr<const Decoder>> WeightStore::OpenParts(const Parameter& parameter,
-                                                              const PartFinder& parts) const {
-  auto opened = OpenDecoder(parts, config_.quant, parameter.rows.extent, parameter.columns.extent);
-  if (!opened) return opened.error();
-  return std::shared_ptr<const Decoder>(std::move(*opened));
-}
-
-Result<const TensorView*> WeightStore::Bias(const Parameter& parameter) const {
-  const TensorView* view = source_.Find(parameter.bias_source);
-  if (view == nullptr) return Error{parameter.bias_source + ": missing, the config asks for it"};
-  if (!IsFloating(view->dtype) || view->shape != std::vector<int64_t>{parameter.rows.extent}) {
-    return Error{fmt::format("{}: {} {}, must be a floating type, [{}]", view->name,
-                             NameOf(view->dtype), PrintShape(view->shape), parameter.rows.extent)};
-  }
-  return view;
-}
-
-bool WeightStore::Present(const Parameter& parameter) const {
-  return source_.Find(parameter.source + ".weight") != nullptr ||
-         source_.Find(parameter.source + ".weight_packed") != nullptr ||
-         (parameter.has_bias && source_.Find(parameter.bias_source) != nullptr);
-}
-
-Status WeightStore::CheckParameter(const Parameter& parameter) const {
-  if (parameter.has_weight) {
-    const auto decoder = OpenHeaders(parameter);
-    if (!decoder) return decoder.error();
-    // A vector's values are read without a decoder's rows.
-    if (parameter.vector && (*decoder)->parts().size() != 1) {
-      return Error{parameter.source + ": a norm's weight cannot be quantised"};
-    }
-  }
-  if (parameter.has_bias) {
-    const auto bias = Bias(parameter);
-    if (!bias) return bias.error();
-  } else if (parameter.has_weight && source_.Find(parameter.source + ".bias") != nullptr) {
-    return Error{fmt::format("{}.bias: is in the file, but the config says that there is none",
-                             parameter.source)};
-  }
-  return Ok();
-}
-
-Status WeightStore::Check() {
-  std::unordered_map<int64_t, bool> layer_present;
-  for (const Parameter& parameter : graph_.parameters) {
-    layer_present[parameter.layer] = layer_present[parameter.layer] || Present(parameter);
-  }
-  bool any = false;
-  for (const Parameter& parameter : graph_.parameters) {
-    if (!layer_present[parameter.layer]) continue;
-    any = true;
-    if (const Status status = CheckParameter(parameter); !status) return status;
-  }
-  if (!any) {
-    return Error{fmt::format("no tensor of the model is there; {} was looked for",
-                             graph_.parameters.front().source + ".weight")};
-  }
-  return Ok();
-}
-
 std::shared_ptr<const std::vector<double>> WeightStore::Decoded(const Parameter& parameter,
                                                                 const Decoder& decoder) const {
   const int64_t size = decoder.rows() * decoder.columns();
@@ -199,9 +103,11 @@ std::shared_ptr<const std::vector<double>> WeightStore::Decoded(const Parameter&
 }
 
 Result<std::vector<int64_t>> WeightStore::Indices(const Parameter& parameter, const Axis& axis,
-                                                  const Where& where, const char* axis_name) const {
-  return AxisIndices(axis, config_.heads, config_.kv_heads, where,
-                     fmt::format("{}, axis {}", parameter.name, axis_name));
+                                                  const Where& where,
+                                                  const std::string& what) const {
+  const auto unit = SplitUnit(parameter.mlp, where);
+  if (!unit) return unit.error();
+  return AxisIndices(axis, *unit, where, what);
 }
 
 Result<WeightRows> WeightStore::Rows(const Parameter& parameter, const Where& where,
@@ -209,6 +115,14 @@ Result<WeightRows> WeightStore::Rows(const Parameter& parameter, const Where& wh
   auto decoder = Open(parameter);
   if (!decoder) return decoder.error();
   WeightRows rows;
+  if (parameter.expert >= 0 && where.rank != -1) {
+    const auto held = HeldOf(parameter.expert, config_.experts, where, parameter.name);
+    if (!held) return held.error();
+    if (*held == Held::kAbsent) {
+      return Error{fmt::format("{}: rank {} does not hold this expert", parameter.name, where.rank),
+                   ErrorKind::kRefused};
+    }
+  }
   if (shard != nullptr && shard->Find(parameter.name + ".weight") != nullptr) {
     auto foreign = ShardRows(parameter, where, **decoder, *shard);
     if (!foreign) return foreign.error();
@@ -221,21 +135,25 @@ Result<WeightRows> WeightStore::Rows(const Parameter& parameter, const Where& wh
     rows.rows_ = (*decoder)->rows();
     rows.columns_ = (*decoder)->columns();
     if (where.rank != -1) {
-      auto row_list = Indices(parameter, parameter.rows, where, "n");
+      auto row_list = Indices(parameter, parameter.rows, where, parameter.name + ", axis n");
       if (!row_list) return row_list.error();
-      auto column_list = Indices(parameter, parameter.columns, where, "k");
+      auto column_list = Indices(parameter, parameter.columns, where, parameter.name + ", axis k");
       if (!column_list) return column_list.error();
       rows.whole_ = false;
       rows.rows_ = static_cast<int64_t>(row_list->size());
       rows.columns_ = static_cast<int64_t>(column_list->size());
       rows.row_list_ = std::move(*row_list);
       rows.column_list_ = std::move(*column_list);
-      rows.contiguous_ = std::adjacent_find(rows.column_list_.begin(), rows.column_list_.end(),
-                                            [](int64_t a, int64_t b) { return b != a + 1; }) ==
+      const bool padded = std::count(rows.column_list_.begin(), rows.column_list_.end(), -1) > 0;
+      rows.contiguous_ =
+          !padded && std::adjacent_find(rows.column_list_.begin(), rows.column_list_.end(),
+                                        [](int64_t a, int64_t b) { return b != a + 1; }) ==
                          rows.column_list_.end();
     }
   }
-  if (const Status values = rows.decoder_->CheckValues(); !values) return values.error();
+  // A shard's scales that are NaN in a type that has one are what the rank computes with.
+  const bool shown = !rows.views_.empty() && HasFloatingScales(*rows.decoder_);
+  if (const Status values = rows.decoder_->CheckValues(); !values && !shown) return values.error();
   rows.dequant_ = contract.dequant;
   rows.daz_ = contract.daz;
   return rows;
@@ -246,12 +164,11 @@ Result<WeightRows> WeightStore::ShardRows(const Parameter& parameter, const Wher
   WeightRows rows;
   ShardFinder finder;
   finder.name = parameter.name;
-  int64_t local_rows = 0, local_columns = 0;
   for (const StoredPart& part : whole.parts()) {
     const std::string component = parameter.name + "." + part.suffix;
     const TensorView* view = shard.Find(component);
     if (view == nullptr) return Error{component + ": missing from the rank's shard"};
-    const auto slice = SliceAt({&parameter, part.suffix}, where);
+    const auto slice = LegalSlice({&parameter, part.suffix}, where, nullptr);
     if (!slice) return slice.error();
     const std::vector<int64_t> shape = {static_cast<int64_t>(slice->rows.size()),
                                         static_cast<int64_t>(slice->columns.size())};
@@ -264,18 +181,18 @@ Result<WeightRows> WeightStore::ShardRows(const Parameter& parameter, const Wher
     rows.views_.push_back(std::make_unique<TensorView>(*view));
     rows.views_.back()->shape = shape;
     finder.views[part.file_suffix] = rows.views_.back().get();
-    if (part.suffix == "weight") {
-      local_rows = shape[0];
-      const auto columns = Indices(parameter, parameter.columns, where, "k");
-      if (!columns) return columns.error();
-      local_columns = static_cast<int64_t>(columns->size());
-    }
   }
-  auto decoder = OpenDecoder(finder, config_.quant, local_rows, local_columns);
+  const auto local_rows = Indices(parameter, parameter.rows, where, parameter.name + ", axis n");
+  if (!local_rows) return local_rows.error();
+  const auto local_columns =
+      Indices(parameter, parameter.columns, where, parameter.name + ", axis k");
+  if (!local_columns) return local_columns.error();
+  rows.rows_ = static_cast<int64_t>(local_rows->size());
+  rows.columns_ = static_cast<int64_t>(local_columns->size());
+  auto decoder =
+      OpenDecoder(finder, config_.quant.For(parameter.source), rows.rows_, rows.columns_, &whole);
   if (!decoder) return decoder.error();
   rows.decoder_ = std::move(*decoder);
-  rows.rows_ = local_rows;
-  rows.columns_ = local_columns;
   return rows;
 }
 
@@ -285,7 +202,7 @@ Result<std::vector<double>> WeightStore::Vector(const Parameter& parameter, std:
   const std::string component = fmt::format("{}.{}", parameter.name, suffix);
   if (shard != nullptr && shard->Find(component) != nullptr) {
     const TensorView* view = shard->Find(component);
-    const auto mine = Indices(parameter, parameter.rows, where, "n");
+    const auto mine = Indices(parameter, parameter.rows, where, parameter.name + ", axis n");
     if (!mine) return mine.error();
     const auto bytes = mine->size() * static_cast<size_t>(SizeOf(view->dtype).count());
     if (!IsFloating(view->dtype) || view->bytes.size() != bytes) {
@@ -300,7 +217,7 @@ Result<std::vector<double>> WeightStore::Vector(const Parameter& parameter, std:
   if (suffix == "bias") {
     const auto bias = Bias(parameter);
     if (!bias) return bias.error();
-    view = *bias;
+    view = bias->part.view;
   } else {
     const auto decoder = Open(parameter);
     if (!decoder) return decoder.error();
@@ -309,7 +226,7 @@ Result<std::vector<double>> WeightStore::Vector(const Parameter& parameter, std:
   std::vector<double> whole(static_cast<size_t>(parameter.rows.extent));
   DecodeFloats(*view, 0, parameter.rows.extent, whole.data());
   if (where.rank == -1) return whole;
-  const auto mine = Indices(parameter, parameter.rows, where, "n");
+  const auto mine = Indices(parameter, parameter.rows, where, parameter.name + ", axis n");
   if (!mine) return mine.error();
   std::vector<double> values;
   for (const int64_t n : *mine) values.push_back(n < 0 ? 0.0 : whole[static_cast<size_t>(n)]);

@@ -14,6 +14,7 @@
 #include "harness/abi/contract.h"
 #include "harness/checkpoint/model_config.h"
 #include "harness/checkpoint/tensor_source.h"
+#include "reference/finders.h"
 #include "reference/graph/graph.h"
 #include "reference/methods/method.h"
 
@@ -68,38 +69,53 @@ class WeightStore {
 
   // The matrix of a parameter as `where` has it; from `shard` (components under Assay's names) if
   // that is given and has it.
+  // Error kRefused: the rank does not hold the parameter's expert.
   Result<WeightRows> Rows(const Parameter& parameter, const Where& where, const Contract& contract,
                           const TensorSource* shard) const;
   // A norm's weight ("weight") or a bias ("bias"), decoded, as `where` has it.
   Result<std::vector<double>> Vector(const Parameter& parameter, std::string_view suffix,
                                      const Where& where, const TensorSource* shard) const;
 
-  // "L1.moe.e5.down.scale" -> parameter and suffix. Error: unknown component.
+  std::vector<std::string> Components(int64_t layer) const;
+  Result<Slice> ExpectedSlice(std::string_view component, const Where& where) const;
+  Result<std::string> SourceName(std::string_view component) const;
+  Result<std::string> MethodOf(std::string_view parameter) const;
+  std::vector<UnusedTensor> Unused() const;
+
+  // Elements of one unit of a split by ceil or list: the coarsest unit in which gate, up and down
+  // of this MLP are stored along its intermediate axis. 1 for every other split.
+  Result<int64_t> SplitUnit(const std::string& mlp, const Where& where) const;
+
+ private:
+  // A stored tensor of a parameter and where it lies; the part's view is the whole tensor.
+  struct Stored {
+    StoredPart part;
+    Grid grid;
+  };
+  // "L1.moe.e5.down.scale" -> parameter and suffix.
   struct Component {
     const Parameter* parameter = nullptr;
     std::string suffix;
   };
+  // Error: unknown component.
   Result<Component> Find(std::string_view component) const;
-  std::vector<std::string> Components(int64_t layer) const;
-  Result<Slice> ExpectedSlice(std::string_view component, const Where& where) const;
-  Result<std::string> SourceName(std::string_view component) const;
-
- private:
   // For its values.
   Result<std::shared_ptr<const Decoder>> Open(const Parameter& parameter) const;
   // For its parts and their shapes: no data is read, so all of a large checkpoint may be asked.
   Result<std::shared_ptr<const Decoder>> OpenHeaders(const Parameter& parameter) const;
-  Result<std::shared_ptr<const Decoder>> OpenParts(const Parameter& parameter,
-                                                   const PartFinder& parts) const;
-  Result<const TensorView*> Bias(const Parameter& parameter) const;
+  Result<std::shared_ptr<const Decoder>> OpenParts(const Parameter& parameter, bool headers) const;
+  // All of a parameter's, the bias last.
+  Result<std::vector<Stored>> StoredOf(const Parameter& parameter) const;
+  Result<Stored> StoredExact(const Parameter& parameter) const;
+  Result<Stored> Bias(const Parameter& parameter) const;
   Result<WeightRows> ShardRows(const Parameter& parameter, const Where& where, const Decoder& whole,
                                const TensorSource& shard) const;
   std::shared_ptr<const std::vector<double>> Decoded(const Parameter& parameter,
                                                      const Decoder& decoder) const;
-  Result<Slice> LegalSlice(const Component& component, const Where& where) const;
-  Result<Slice> SliceAt(const Component& component, const Where& where) const;
+  Result<Slice> LegalSlice(const Component& component, const Where& where, Grid* grid) const;
+  Result<Slice> SliceOf(const Parameter& parameter, const Stored& stored, const Where& where) const;
   Result<std::vector<int64_t>> Indices(const Parameter& parameter, const Axis& axis,
-                                       const Where& where, const char* axis_name) const;
+                                       const Where& where, const std::string& what) const;
   Status CheckParameter(const Parameter& parameter) const;
   bool Present(const Parameter& parameter) const;
 

@@ -53,8 +53,10 @@ Domain DomainOf(Cut cut) {
     case Cut::kHeads:
     case Cut::kKvHeads:
       return Domain::kAttention;
-    case Cut::kEven:
+    case Cut::kDense:
+    case Cut::kExpert:
     case Cut::kVocabulary:
+    case Cut::kOutput:
       break;
   }
   return Domain::kTensor;
@@ -148,6 +150,7 @@ std::string Builder::Linear(const std::string& path, std::vector<std::string> in
   parameter.columns = {Cut::kWhole, k, 1};
   parameter.has_bias = bias;
   parameter.bias_source = parameter.source + ".bias";
+  parameter.expert = expert;
   NodeFacts facts;
   facts.parameter = Push(std::move(parameter));
   facts.columns = rows;
@@ -173,6 +176,7 @@ std::string Builder::Partial(const std::string& path, const std::string& input,
   parameter.columns = columns;
   parameter.has_bias = bias;
   parameter.bias_source = parameter.source + ".bias";
+  parameter.expert = expert;
   Node node;
   node.tap = Tap(path);
   node.weight = parameter.name;
@@ -222,13 +226,19 @@ std::string Builder::Add(const std::string& path, const std::string& a, const st
 std::string Builder::Mlp(const std::string& path, const std::string& module,
                          const std::vector<std::string>& inputs, int64_t intermediate, bool bias,
                          int64_t expert) {
-  const Axis cut = {Cut::kEven, intermediate, 1};
+  const Axis cut = {expert < 0 ? Cut::kDense : Cut::kExpert, intermediate, 1, expert,
+                    config_.experts};
   const std::string gate =
       Linear(path + ".gate", inputs, module + ".gate_proj", cut, config_.hidden, bias, expert);
+  LastParameter().mlp = Tap(path);
   const std::string up =
       Linear(path + ".up", inputs, module + ".up_proj", cut, config_.hidden, bias, expert);
+  LastParameter().mlp = Tap(path);
   const std::string act = Plain(path + ".act", "act", Op::kActivation, {gate, up}, cut, expert);
-  return Partial(path + ".down", act, module + ".down_proj", config_.hidden, cut, bias, "", expert);
+  const std::string down =
+      Partial(path + ".down", act, module + ".down_proj", config_.hidden, cut, bias, "", expert);
+  LastParameter().mlp = Tap(path);
+  return down;
 }
 
 std::string Builder::DenseMlp(const std::string& residual) {
@@ -256,7 +266,7 @@ void Builder::Head(const std::string& residual) {
   Layer(-1);
   const std::string norm =
       Norm("final_norm", residual, "norm", config_.hidden, config_.rms_norm_eps);
-  Linear("logits", {norm}, "", {Cut::kVocabulary, config_.vocab, 1}, config_.hidden, false);
+  Linear("logits", {norm}, "", {Cut::kOutput, config_.vocab, 1}, config_.hidden, false);
   // The output matrix has a name of its own, outside the decoder's prefix; tied, it is the
   // embedding's.
   std::string name = Source(config_.tied ? "embed_tokens" : "lm_head");

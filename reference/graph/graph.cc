@@ -6,14 +6,33 @@ namespace {
 struct FamilyRow {
   Family family;
   Result<Graph> (*build)(const ModelConfig&);
+  // Instead of `build`, where the parameters alone are known.
+  Result<Graph> (*list)(const ModelConfig&, const TensorSource&);
   bool in_gguf;  // its names in GGUF files are known
 };
 constexpr FamilyRow kFamilies[] = {
-    {Family::kLlama, BuildLlama, true},
-    {Family::kQwen2, BuildLlama, true},
-    {Family::kQwen3, BuildLlama, true},
-    {Family::kDeepseekV3, BuildDeepseekV3, false},
+    {Family::kLlama, BuildLlama, nullptr, true},
+    {Family::kQwen2, BuildLlama, nullptr, true},
+    {Family::kQwen3, BuildLlama, nullptr, true},
+    {Family::kDeepseekV3, BuildDeepseekV3, nullptr, false},
+    {Family::kQwen3Moe, nullptr, ListQwen3Moe, false},
+    {Family::kGptOss, nullptr, ListGptOss, false},
+    {Family::kDeepseekV4, nullptr, ListDeepseekV4, false},
+    {Family::kKimiLinear, nullptr, ListKimi, false},
+    {Family::kKimiK3, nullptr, ListKimi, false},
+    {Family::kMinimaxM3, nullptr, ListMinimaxM3, false},
 };
+
+// Whatever the ops are.
+Status CheckSizes(const ModelConfig& c) {
+  if (c.hidden <= 0 || c.layers <= 0 || c.heads <= 0 || c.vocab <= 0) {
+    return Error{c.architecture + ": hidden, layers, heads and vocab must be positive"};
+  }
+  if (c.experts > 0 && c.moe_intermediate <= 0) {
+    return Error{c.architecture + ": experts without moe_intermediate_size"};
+  }
+  return Ok();
+}
 
 Status CheckCommon(const ModelConfig& c) {
   if (c.hidden_act != "silu") {
@@ -40,14 +59,18 @@ Status CheckCommon(const ModelConfig& c) {
 
 }  // namespace
 
-Result<Graph> BuildGraph(const ModelConfig& config) {
+Result<Graph> BuildGraph(const ModelConfig& config, const TensorSource& source) {
   for (const FamilyRow& row : kFamilies) {
     if (row.family != config.family) continue;
-    if (const Status common = CheckCommon(config); !common) return common.error();
     if (config.container == Container::kGguf && !row.in_gguf) {
       return Error{config.architecture + " in a GGUF file is not known to the oracle",
                    ErrorKind::kUnsupported};
     }
+    if (row.list != nullptr) {
+      if (const Status sizes = CheckSizes(config); !sizes) return sizes.error();
+      return row.list(config, source);
+    }
+    if (const Status common = CheckCommon(config); !common) return common.error();
     return row.build(config);
   }
   const std::string why = config.why_unknown.empty() ? "" : ": " + config.why_unknown;

@@ -24,6 +24,7 @@ Evaluation Combine(const Tensor& ids, const Input& weights, std::span<const Inpu
       const double dw = errors && weights.error != nullptr ? weights.error->data[at] : 0;
       const int64_t from = next[id]++ * hidden;
       const Input& expert = experts[id];
+      if (expert.value == nullptr) continue;  // another rank has it
       const double* y = expert.value->data.data() + from;
       const double* dy =
           errors && expert.error != nullptr ? expert.error->data.data() + from : nullptr;
