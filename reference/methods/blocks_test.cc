@@ -206,6 +206,41 @@ TEST(GgufBlocks, OtherShapesAndNanScalesAreErrorsThatNameThem) {
       << refused.error().message;
 }
 
+// Where each type has its scales, found here by what they do: a half that is NaN spoils a block.
+TEST(GgufBlocks, ScalesThatAreNoNumbersAreRefusedAndOnlyThey) {
+  const Formats formats = OpenFormats();
+  for (const auto& [name, golden] : formats.expected) {
+    const TensorView* view = formats.file->Find(name);
+    if (!name.starts_with("raw.") || view->dtype == DType::kMxfp4Block) continue;
+    const int64_t rows = golden.value.rows(), columns = golden.value.columns();
+    const auto size = static_cast<size_t>(SizeOf(view->dtype).count());
+    int refused = 0;
+    for (size_t at = 0; at + 2 <= size; at += 2) {
+      for (const uint16_t bits : {uint16_t{0x7e00}, uint16_t{0xfc00}}) {
+        std::vector<std::byte> bytes(view->bytes.begin(), view->bytes.end());
+        std::memcpy(bytes.data() + size + at, &bits, 2);
+        TensorView changed = *view;
+        changed.bytes = bytes;
+        const auto decoder = Open(changed, nullptr, rows, columns);
+        bool finite = true;
+        for (const double value : AllRows(*decoder)) finite = finite && std::isfinite(value);
+        const Status status = decoder->CheckValues();
+        EXPECT_EQ(status.ok(), finite) << name << " byte " << at;
+        if (status.ok()) continue;
+        ++refused;
+        EXPECT_EQ(status.error().kind, ErrorKind::kRefused);
+        EXPECT_NE(status.error().message.find("block 1"), std::string::npos)
+            << status.error().message;
+      }
+    }
+    const bool minimum = view->dtype == DType::kQ4_1 || view->dtype == DType::kQ5_1 ||
+                         view->dtype == DType::kQ2K || view->dtype == DType::kQ4K ||
+                         view->dtype == DType::kQ5K;
+    const int scales = view->dtype == DType::kNvfp4Block || !IsBlock(view->dtype) ? 0 : 1;
+    EXPECT_EQ(refused, 2 * (scales + (minimum ? 1 : 0))) << name;
+  }
+}
+
 TEST(Mxfp4, EqualsTheLibraryExactly) {
   const auto file = SafetensorsFile::Open("goldens/formats/deepseek-v4-mxfp4.safetensors");
   ASSERT_TRUE(file.ok()) << file.error().message;

@@ -1,6 +1,8 @@
 // Weights in GGUF's blocks: `.weight` [N, K / elements], one storage value a block.
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "reference/methods/gguf_blocks.h"
 #include "reference/methods/stored.h"
 
@@ -8,16 +10,16 @@ namespace assay::reference {
 namespace {
 
 constexpr BlockFormat kFormats[] = {
-    {DType::kQ4_0, gguf::Q4_0},
-    {DType::kQ4_1, gguf::Q4_1, gguf::Q4_1Minima},
-    {DType::kQ5_0, gguf::Q5_0},
-    {DType::kQ5_1, gguf::Q5_1, gguf::Q5_1Minima},
-    {DType::kQ8_0, gguf::Q8_0},
-    {DType::kQ2K, gguf::Q2K, gguf::Q2KMinima},
-    {DType::kQ3K, gguf::Q3K},
-    {DType::kQ4K, gguf::Q4K, gguf::Q4KMinima},
-    {DType::kQ5K, gguf::Q5K, gguf::Q5KMinima},
-    {DType::kQ6K, gguf::Q6K},
+    {DType::kQ4_0, gguf::Q4_0, nullptr, -1, 0},
+    {DType::kQ4_1, gguf::Q4_1, gguf::Q4_1Minima, -1, 0, 2},
+    {DType::kQ5_0, gguf::Q5_0, nullptr, -1, 0},
+    {DType::kQ5_1, gguf::Q5_1, gguf::Q5_1Minima, -1, 0, 2},
+    {DType::kQ8_0, gguf::Q8_0, nullptr, -1, 0},
+    {DType::kQ2K, gguf::Q2K, gguf::Q2KMinima, -1, 80, 82},
+    {DType::kQ3K, gguf::Q3K, nullptr, -1, 108},
+    {DType::kQ4K, gguf::Q4K, gguf::Q4KMinima, -1, 0, 2},
+    {DType::kQ5K, gguf::Q5K, gguf::Q5KMinima, -1, 0, 2},
+    {DType::kQ6K, gguf::Q6K, nullptr, -1, 208},
     {DType::kMxfp4Block, gguf::Mxfp4, nullptr, 0},
     {DType::kNvfp4Block, gguf::Nvfp4},
 };
@@ -44,21 +46,37 @@ class Gguf : public Decoder {
     return true;
   }
   Status CheckValues() const override {
-    if (format_.e8m0_at < 0) return Ok();
     const int64_t row_blocks = columns_ / elements_;
     const TensorView& view = *parts_[0].view;
     for (int64_t i = 0; i < rows_ * row_blocks; ++i) {
-      const auto at = static_cast<size_t>(i * bytes_ + format_.e8m0_at);
-      if (std::to_integer<unsigned>(view.bytes[at]) != kE8M0Nan) continue;
-      return Error{fmt::format("{}: row {}, block {}: the scale is 255, which is NaN (0 to 254 are "
-                               "2^-127 to 2^127)",
-                               view.name, i / row_blocks, i % row_blocks),
+      const std::byte* block = view.bytes.data() + i * bytes_;
+      const std::string what = WrongScale(block);
+      if (what.empty()) continue;
+      return Error{fmt::format("{}: row {}, block {}: the {}", view.name, i / row_blocks,
+                               i % row_blocks, what),
                    ErrorKind::kRefused};
     }
     return Ok();
   }
 
  private:
+  std::string WrongScale(const std::byte* block) const {
+    if (format_.e8m0_at >= 0 &&
+        gguf::Byte(block, static_cast<size_t>(format_.e8m0_at)) == kE8M0Nan) {
+      return "scale is 255, which is NaN (0 to 254 are 2^-127 to 2^127)";
+    }
+    const std::pair<int, const char*> halves[] = {{format_.scale_at, "scale"},
+                                                  {format_.minimum_at, "minimum's scale"}};
+    for (const auto& [at, name] : halves) {
+      if (at < 0) continue;
+      const double value = gguf::Half(block, static_cast<size_t>(at));
+      if (!std::isfinite(value)) {
+        return fmt::format("{} is {}, must be finite", name,
+                           std::isnan(value) ? "NaN" : "infinite");
+      }
+    }
+    return "";
+  }
   void Each(int64_t n, void (*decode)(const std::byte*, double*), double* out) const {
     const int64_t blocks = columns_ / elements_;
     const std::byte* row = parts_[0].view->bytes.data() + n * blocks * bytes_;

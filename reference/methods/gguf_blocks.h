@@ -16,6 +16,8 @@ struct BlockFormat {
   void (*minima)(const std::byte* block, double* out) = nullptr;
   // Byte of an E8M0 scale, whose 255 is refused; -1: none.
   int e8m0_at = -1;
+  // Bytes of the block's fp16 scale, and of its minimum's, which must be finite; -1: none.
+  int scale_at = -1, minimum_at = -1;
 };
 
 // nullptr: not a block.

@@ -2,9 +2,13 @@
 // codes a byte along the rows, the low nibble the even row. Of both `weight_scale` and
 // `weight_offset` [N, 1]; w = (code − offset) · scale. W4A8 may have a second scale and offset for
 // groups of K, [N, K/g], which are inside: w = ((code − offset₂) · scale₂ − offset) · scale.
+// Newer writers of static W8A8 leave out weight_scale; it is deq_scale / input_scale then.
 // Static W8A8's quant_bias and deq_scale, and W4A8's scale_bias, are an operator's constants: they
 // follow from the weight, the bias and the input's scale, and change no weight.
 #include <fmt/format.h>
+
+#include <cmath>
+#include <cstring>
 
 #include "reference/methods/stored.h"
 
@@ -18,6 +22,7 @@ struct Facts {
   const TensorView *weight = nullptr, *scale = nullptr, *offset = nullptr;
   const TensorView *scale_second = nullptr, *offset_second = nullptr;
   const TensorView *deq_scale = nullptr, *quant_bias = nullptr, *scale_bias = nullptr;
+  const TensorView* input_scale = nullptr;
   bool packed() const { return scheme.family == MethodFamily::kModelSlimW4a8; }
 };
 
@@ -58,13 +63,13 @@ class ModelSlim : public Decoder {
   }
   bool quantised() const override { return true; }
   void Row(int64_t n, double* out) const override {
-    const double scale = ValueAt(*facts_.scale, n);
+    const double scale = ScaleOf(n);
     const double offset = facts_.offset != nullptr ? ValueAt(*facts_.offset, n) : 0;
-    const int64_t groups = facts_.scale_second != nullptr ? facts_.scale_second->shape.back() : 0;
+    const int64_t group = facts_.scale_second != nullptr ? facts_.scheme.group : 0;
     double inner_scale = 1, inner_offset = 0;
     for (int64_t k = 0; k < columns_; ++k) {
-      if (groups > 0 && k % (columns_ / groups) == 0) {
-        const int64_t at = n * groups + k / (columns_ / groups);
+      if (group > 0 && k % group == 0) {
+        const int64_t at = n * (columns_ / group) + k / group;
         inner_scale = ValueAt(*facts_.scale_second, at);
         if (facts_.offset_second != nullptr) inner_offset = ValueAt(*facts_.offset_second, at);
       }
@@ -77,10 +82,27 @@ class ModelSlim : public Decoder {
       if (scale == nullptr) continue;
       if (const Status finite = CheckScales(*scale, "row", "group"); !finite) return finite;
     }
+    for (int64_t n = 0; n < rows_; ++n) {
+      if (std::isfinite(ScaleOf(n))) continue;
+      return Error{fmt::format("{}: row {}: {} / {} is no scale", facts_.deq_scale->name, n,
+                               DeqScale(n), ValueAt(*facts_.input_scale, 0)),
+                   ErrorKind::kRefused};
+    }
     return Ok();
   }
 
  private:
+  double ScaleOf(int64_t n) const {
+    if (facts_.scale != nullptr) return ValueAt(*facts_.scale, n);
+    return DeqScale(n) / ValueAt(*facts_.input_scale, 0);
+  }
+  // fp32, or its bits in the low half of an integer.
+  double DeqScale(int64_t n) const {
+    float value;
+    const int64_t width = facts_.deq_scale->dtype == DType::kI64 ? 8 : 4;
+    std::memcpy(&value, facts_.deq_scale->bytes.data() + n * width, sizeof value);
+    return value;
+  }
   int Code(int64_t n, int64_t k) const {
     if (!facts_.packed()) return static_cast<int8_t>(ByteAt(*facts_.weight, n * columns_ + k));
     const unsigned byte = ByteAt(*facts_.weight, n / kPerByte * columns_ + k);
@@ -158,16 +180,17 @@ Status CheckGrids(const Opening& opening, const Facts& facts) {
     const Status grid = CheckGrid(*second, kFloatTypes, rows, columns / facts.scheme.group);
     if (!grid) return grid;
   }
-  // deq_scale of fp16 models holds fp32's bits in 64.
-  if (facts.deq_scale != nullptr && facts.deq_scale->dtype != DType::kI64) {
-    const Status grid = CheckGrid(*facts.deq_scale, DType::kF32, rows, 1);
-    if (!grid) return grid;
-  } else if (facts.deq_scale != nullptr) {
-    const Status grid = CheckGrid(*facts.deq_scale, DType::kI64, rows, 1);
+  if (facts.deq_scale != nullptr) {
+    const bool bits = facts.deq_scale->dtype == DType::kI64;
+    const Status grid = CheckGrid(*facts.deq_scale, bits ? DType::kI64 : DType::kF32, rows, 1);
     if (!grid) return grid;
   }
   if (facts.quant_bias != nullptr) {
     const Status grid = CheckGrid(*facts.quant_bias, DType::kI32, rows, 1);
+    if (!grid) return grid;
+  }
+  if (facts.input_scale != nullptr) {
+    const Status grid = CheckGrid(*facts.input_scale, kFloatTypes, 1, 1);
     if (!grid) return grid;
   }
   if (facts.scale_bias == nullptr) return Ok();
@@ -185,8 +208,8 @@ bool MatchesModelSlim(const PartFinder& parts, const QuantConfig& config) {
   const TensorView* weight = parts.Find("weight");
   if (weight == nullptr || weight->dtype != DType::kI8) return false;
   if (parts.Find("weight_offset") != nullptr) return true;
-  return IsModelSlim(config) &&
-         (parts.Find("weight_scale") != nullptr || parts.Find("deq_scale") != nullptr);
+  if (parts.Find("deq_scale") != nullptr) return true;
+  return IsModelSlim(config) && parts.Find("weight_scale") != nullptr;
 }
 
 Opened OpenModelSlim(const Opening& opening) {
@@ -200,8 +223,9 @@ Opened OpenModelSlim(const Opening& opening) {
   facts.deq_scale = parts.Find("deq_scale");
   facts.quant_bias = parts.Find("quant_bias");
   facts.scale_bias = parts.Find("scale_bias");
-  if (facts.scale == nullptr) {
-    return Unsupported(parts, "an int8 weight without weight_scale (deq_scale alone)");
+  facts.input_scale = parts.Find("input_scale");
+  if (facts.scale == nullptr && (facts.deq_scale == nullptr || facts.input_scale == nullptr)) {
+    return BadInput(parts, "neither weight_scale nor deq_scale and input_scale");
   }
   if (const Status scheme = SetScheme(opening, &facts); !scheme) return scheme.error();
   if (const Status grids = CheckGrids(opening, facts); !grids) return grids.error();

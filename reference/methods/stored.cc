@@ -125,8 +125,10 @@ Status AppendScalars(const PartFinder& parts,
   for (const auto& [suffix, file_suffix] : names) {
     const TensorView* view = parts.Find(file_suffix);
     if (view == nullptr) continue;
-    if (!IsGrid(*view, 1, 1)) {
-      return Error{fmt::format("{}: {} {}, must be one value", view->name, NameOf(view->dtype),
+    const bool number =
+        IsFloating(view->dtype) || view->dtype == DType::kI8 || view->dtype == DType::kI32;
+    if (!number || !IsGrid(*view, 1, 1)) {
+      return Error{fmt::format("{}: {} {}, must be one number", view->name, NameOf(view->dtype),
                                PrintShape(view->shape))};
     }
     to->push_back(ScalarPart(suffix, file_suffix, view));
