@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "kernels/methods/numbers.h"
 
@@ -42,9 +43,8 @@ Result<Affine> ChooseAffine(double least, double most, const AffineRule& rule) {
   return affine;
 }
 
-int CodeOf(double value, const Affine& affine, int least, int most) {
-  if (affine.scale == 0) return std::clamp(affine.zero, least, most);
-  const double code = RoundEven(value / affine.scale) + affine.zero;
+int CodeOf(double steps, int zero, int least, int most) {
+  const double code = (std::isnan(steps) ? 0 : RoundEven(steps)) + zero;
   if (!(code > least)) return least;
   return code < most ? static_cast<int>(code) : most;
 }

@@ -28,8 +28,9 @@ struct AffineRule {
 // From the extremes of a group. Error: the scale is beyond its type (message without a place).
 Result<Affine> ChooseAffine(double least, double most, const AffineRule& rule);
 
-// The nearest code, ties to even, within [least, most].
-int CodeOf(double value, const Affine& affine, int least, int most);
+// The code nearest to `steps` from the zero point, ties to even, within [least, most]. A NaN, from
+// a step of 0, is 0.
+int CodeOf(double steps, int zero, int least, int most);
 
 // The extremes of each of `count` groups of one row.
 class Extremes {

@@ -160,7 +160,8 @@ Status CtIntEncode(const Scheme& s, const Values& w, const PartViews& parts, Pac
     for (int64_t g = 0; g < given->groups; ++g) groups[g] = GroupAt(s, *given, r, g);
     CodeSink sink(out->bytes.data() + r * layout.Words(w.k) * 4, 1, layout);
     for (int64_t c = 0; c < w.k; ++c) {
-      const int code = CodeOf(w.At(r, c), groups[given->group_of[c]], -half, half - 1);
+      const Affine& group = groups[given->group_of[c]];
+      const int code = CodeOf(w.Over(r, c, group.scale), group.zero, -half, half - 1);
       sink.Put(c, static_cast<uint32_t>(code + half));
     }
   }

@@ -17,6 +17,11 @@ class Values {
     const int64_t i = row * k + column;
     return floats_ != nullptr ? static_cast<double>(floats_[i]) : doubles_[i];
   }
+  // Divided by a step: floats in float, as producers divide them, whose quotients round again.
+  double Over(int64_t row, int64_t column, double step) const {
+    const double value = At(row, column);
+    return floats_ != nullptr ? static_cast<float>(value) / static_cast<float>(step) : value / step;
+  }
   const int64_t n, k;
 
  private:

@@ -107,7 +107,7 @@ Status Fp8Encode(const Scheme& s, const Values& w, const PartViews& parts, Packe
   for (int64_t r = 0; r < w.n; ++r) {
     for (int64_t c = 0; c < w.k; ++c) {
       const double scale = (*scales)[grid.At(r, c)];
-      const double value = scale == 0 ? 0 : w.At(r, c) / scale;
+      const double value = scale == 0 ? 0 : w.Over(r, c, scale);
       out->bytes[static_cast<size_t>(r * w.k + c)] = std::byte{ToE4m3(value, s.fnuz)};
     }
   }

@@ -188,7 +188,7 @@ Status GptqEncode(const Scheme& s, const Values& w, const PartViews& parts, Pack
   for (int64_t r = 0; r < w.n; ++r) {
     for (int64_t c = 0; c < w.k; ++c) {
       const Affine& group = groups[static_cast<size_t>(given->group_of[c] * w.n + r)];
-      const int code = CodeOf(w.At(r, c), group, 0, (1 << s.bits) - 1);
+      const int code = CodeOf(w.Over(r, c, group.scale), group.zero, 0, (1 << s.bits) - 1);
       WriteCode(s, out->bytes.data(), w.n, r, c, static_cast<uint32_t>(code));
     }
   }

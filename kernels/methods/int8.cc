@@ -83,8 +83,8 @@ Status Int8Encode(const Scheme& s, const Values& w, const PartViews& parts, Pack
   if (!rows.ok()) return rows.error();
   for (int64_t r = 0; r < w.n; ++r) {
     for (int64_t c = 0; c < w.k; ++c) {
-      StoreValue(DType::kI8, CodeOf(w.At(r, c), (*rows)[r], -128, 127), out->bytes.data(),
-                 r * w.k + c);
+      const int code = CodeOf(w.Over(r, c, (*rows)[r].scale), (*rows)[r].zero, -128, 127);
+      StoreValue(DType::kI8, code, out->bytes.data(), r * w.k + c);
     }
   }
   return Ok();

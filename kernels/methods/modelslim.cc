@@ -149,17 +149,13 @@ Status SlimEncode(const Scheme& s, const Values& w, const PartViews& parts, Pack
       const auto row = static_cast<size_t>(r);
       const double factor = given->scale[row] * given->scale_second[g];
       // What the offsets take off, in steps; 0 in what Pack makes.
-      const double shift =
-          given->scale_second[g] == 0
-              ? 0
-              : given->offset_second[g] + given->offset[row] / given->scale_second[g];
-      const Affine step{factor, 0};
-      const double value = w.At(r, c) + shift * factor;
+      double steps = w.Over(r, c, factor) + given->offset_second[g];
+      if (given->offset[row] != 0) steps += given->offset[row] / given->scale_second[g];
       if (!IsW4(s)) {
-        StoreValue(DType::kI8, CodeOf(value, step, -128, 127), out->bytes.data(), r * w.k + c);
+        StoreValue(DType::kI8, CodeOf(steps, 0, -128, 127), out->bytes.data(), r * w.k + c);
         continue;
       }
-      const int code = CodeOf(value, step, -8, 7) & 15;
+      const int code = CodeOf(steps, 0, -8, 7) & 15;
       out->bytes[static_cast<size_t>(r / 2 * w.k + c)] |=
           static_cast<std::byte>(r % 2 == 0 ? code : code << 4);
     }

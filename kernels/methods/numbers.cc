@@ -62,7 +62,7 @@ double RoundEven(double x) {
 }
 
 uint32_t NearestCode(double size, const SmallFloat& type) {
-  if (size == 0) return 0;
+  if (!(size > 0)) return 0;
   const double kept = std::min(size, type.largest);
   const int binade = BinadeOf(kept, type);
   const uint32_t code =
@@ -71,7 +71,7 @@ uint32_t NearestCode(double size, const SmallFloat& type) {
 }
 
 uint32_t CodeAtLeast(double size, const SmallFloat& type) {
-  if (size == 0) return 0;
+  if (!(size > 0)) return 0;
   const double kept = std::min(size, type.largest);
   const int binade = BinadeOf(kept, type);
   return CodeOfSteps(std::ceil(std::ldexp(kept, type.mantissa - binade)), binade, type);

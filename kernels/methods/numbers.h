@@ -24,7 +24,7 @@ inline constexpr SmallFloat kE2m1{1, 1, 6}, kE4m3{3, 7, 448}, kE4m3Fnuz{3, 8, 24
 double RoundEven(double x);
 
 // The code, without a sign, of the nearest value to `size` >= 0, ties to the even code; beyond the
-// largest the largest.
+// largest the largest; of a NaN 0.
 uint32_t NearestCode(double size, const SmallFloat& type);
 // The least code whose value is at least `size`; the largest's where none is.
 uint32_t CodeAtLeast(double size, const SmallFloat& type);

@@ -125,8 +125,9 @@ Status NvEncode(const Scheme& s, const Values& w, const PartViews& parts, Packed
   const Result<NvGiven> given = ReadGiven(s, parts, w.n, w.k);
   if (!given.ok()) return given.error();
   for (int64_t i = 0; i < w.n * w.k; ++i) {
-    const double factor = FactorOf(s, *given, i), value = w.At(i / w.k, i % w.k);
-    const int code = ToE2m1(factor == 0 ? std::copysign(0, value) : value / factor);
+    const double factor = FactorOf(s, *given, i);
+    const int64_t r = i / w.k, c = i % w.k;
+    const int code = ToE2m1(factor == 0 ? std::copysign(0, w.At(r, c)) : w.Over(r, c, factor));
     out->bytes[static_cast<size_t>(i / 2)] |= static_cast<std::byte>(code << (4 * (i % 2)));
   }
   return Ok();
