@@ -183,7 +183,8 @@ TEST(Made, AShardsNumbersAreTheWholesOnes) {
   const auto decoder = MustOpen(shard, made.config, made.rows, made.columns - 96, whole.get());
   EXPECT_EQ(Differing(AllRows(*decoder), Expected(made, w)), 0);
   // And a shard of another method than the whole's is none.
-  const auto other = Open(MakeLayer("ct-int4-g32"));
+  const Made another = MakeLayer("ct-int4-g32");
+  const auto other = Open(another);
   EXPECT_FALSE(OpenDecoder(shard, made.config, made.rows, made.columns - 96, other.get()).ok());
 }
 

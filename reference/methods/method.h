@@ -104,7 +104,8 @@ struct Method {
 std::span<const Method> Methods();
 
 // The decoder of a parameter whose logical shape is [rows, columns]. `config` is the module's own
-// (QuantConfig::For). `whole`: the parts are a rank's shard of that tensor, cut at its units.
+// (QuantConfig::For). `whole`: the parts are a rank's shard of that tensor, cut at its units. The
+// tensors that `parts` finds must outlive the decoder.
 // Error: no method matches, more than one does, or the method's own.
 Opened OpenDecoder(const PartFinder& parts, const QuantConfig& config, int64_t rows,
                    int64_t columns, const Decoder* whole = nullptr);

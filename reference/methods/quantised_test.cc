@@ -190,7 +190,8 @@ TEST(EngineShards, ColumnsOfARankAreThoseOfTheWhole) {
     const std::pair<const char*, int64_t> layers[] = {{"o_proj.", 128}, {"down_proj.", 256}};
     for (const auto& [layer, columns] : layers) {
       constexpr int64_t kRows = 128;
-      const auto whole = MustOpen(Parts(*file, layer), ConfigOf(id), kRows, columns);
+      const Parts parts_of_whole(*file, layer);
+      const auto whole = MustOpen(parts_of_whole, ConfigOf(id), kRows, columns);
       EXPECT_EQ(whole->method(), id);
       const std::vector<double> all = AllRows(*whole);
       std::vector<double> ranks[2];

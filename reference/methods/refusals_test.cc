@@ -258,7 +258,8 @@ TEST(Refusals, TensorsThatAreMissingOrOfOtherShapes) {
       "weight_shape", "input_scale", "input_offset",  "input_global_scale",  "deq_scale",
       "quant_bias",   "scale_bias",  "weight_offset", "weight_offset_second"};
   for (const std::string& id : MadeIds()) {
-    const auto whole = Open(MakeLayer(id));
+    const Made original = MakeLayer(id);
+    const auto whole = Open(original);
     for (const StoredPart& part : whole->parts()) {
       Made made = MakeLayer(id);
       made.parts.At(part.file_suffix).dtype = DType::kBool;
