@@ -283,7 +283,7 @@ TEST(Mxfp4, MistakesAreNamed) {
   ExpectSays(ErrorOf(words), ErrorKind::kBadInput, {weight, "256 words, expected 128 words"});
   TestModel fp8 = MlaModel(kMx);
   PutTensor(&fp8.source, weight, DType::kF8E4M3, {64, 256});
-  ExpectSays(ErrorOf(fp8), ErrorKind::kBadInput, {scale, "states no block", "[1, 2] blocks"});
+  ExpectSays(ErrorOf(fp8), ErrorKind::kBadInput, {scale, "states no weight_block_size"});
   TestModel floats = MlaModel(kMx);
   PutTensor(&floats.source, scale, DType::kF32, {64, 8});
   ExpectSays(ErrorOf(floats), ErrorKind::kUnsupported, {scale, "F32", "I8"});

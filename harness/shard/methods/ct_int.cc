@@ -189,7 +189,10 @@ Status ListCtInt(const Linear& linear, std::vector<Listed>* out) {
   scheme.bits = packing->bits;
   scheme.old_packing = packing->old_packing;
   scheme.granularity = *group == 0 ? Granularity::kChannel : Granularity::kGroup;
-  scheme.group = *group == spec.k ? -1 : *group;
+  // A config that states the strategy without a size means one group, whatever k is.
+  const bool one =
+      *group == spec.k && linear.quant.strategy == "group" && linear.quant.group_size <= 0;
+  scheme.group = one ? -1 : *group;
   scheme.asymmetric = zero != nullptr;
   scheme.actorder = order != nullptr;
   Lister lister(linear, out);

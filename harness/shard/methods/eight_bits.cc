@@ -34,21 +34,16 @@ Result<Granularity> GranularityOf(const Linear& linear, const Part& scale, bool 
   return found;
 }
 
-// Scales of FP8 blocks: the config's block, or the 128 that DeepSeek's files have where it states
-// none and the shape agrees.
+// Scales of FP8 blocks, whose extents the config alone states.
 Status BlockOf(const Linear& linear, const Part& scale, Scheme* scheme) {
   scheme->granularity = Granularity::kBlock;
   scheme->block_n = linear.quant.block_n;
   scheme->block_k = linear.quant.block_k;
   if (scheme->block_n > 0 && scheme->block_k > 0) return Ok();
-  constexpr int64_t kUsual = 128;
-  scheme->block_n = scheme->block_k = kUsual;
-  const StoredAxis rows = AlongN(linear.spec, kUsual), columns = AlongK(linear.spec, kUsual);
-  if (scale.shape == std::vector<int64_t>{rows.stored(), columns.stored()}) return Ok();
-  return Error{fmt::format(
-      "{}: config states no block (weight_block_size, block_structure), and the tensor has not the "
-      "[{}, {}] blocks of {} by {} elements",
-      Where(*scale.tensor), rows.stored(), columns.stored(), kUsual, kUsual)};
+  return Error{
+      fmt::format("{}: scales of blocks, but config states no weight_block_size or "
+                  "block_structure",
+                  Where(*scale.tensor))};
 }
 
 Status AddScale(const Linear& linear, const Scheme& scheme, const Part& part,
@@ -146,7 +141,8 @@ Status ListDeepseekFp8(const Linear& linear, std::vector<Listed>* out) {
   const Part* scale = linear.parts.Find("weight_scale_inv");
   if (scale == nullptr) scale = linear.parts.Find("scale");  // DeepSeek-V4's name
   if (Status s = CheckType(weight, {DType::kF8E4M3}); !s) return s;
-  if (Status s = CheckType(*scale, {DType::kF32, DType::kBF16, DType::kF8E8M0}); !s) return s;
+  if (Status s = CheckType(*scale, {DType::kF32, DType::kBF16, DType::kF16, DType::kF8E8M0}); !s)
+    return s;
   Scheme scheme;
   scheme.family = MethodFamily::kDeepseekFp8;
   scheme.bits = 8;

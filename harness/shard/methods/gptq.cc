@@ -109,13 +109,14 @@ Status ListGptq(const Linear& linear, std::vector<Listed>* out) {
   scheme.granularity = *stated == 0 ? Granularity::kChannel : Granularity::kGroup;
   scheme.group = *stated;
   scheme.asymmetric = !linear.quant.symmetric;
-  scheme.actorder = order->permutes;
+  const bool permutes = order->permutes && *stated != 0;
+  scheme.actorder = permutes;
   scheme.v2 = linear.quant.v2;
   Lister lister(linear, out);
   lister.SetMethod(scheme, *stated);
   const int64_t count = AlongK(spec, group).stored();
   const StoredAxis groups =
-      *stated == 0 || order->permutes ? Whole(count, "group") : AlongK(spec, group, "group");
+      *stated == 0 || permutes ? Whole(count, "group") : AlongK(spec, group, "group");
   const StoredAxis words = AlongN(spec, per_word, "word");
   if (Status s = lister.Add(qweight, "weight", AlongK(spec, per_word, "word"), AlongN(spec)); !s) {
     return s;
@@ -149,7 +150,12 @@ Status ListAwq(const Linear& linear, std::vector<Listed>* out) {
   scheme.bits = 4;
   scheme.granularity = Granularity::kGroup;
   scheme.group = group;
-  scheme.asymmetric = qzeros != nullptr;
+  // The library writes zero points of symmetric files too.
+  scheme.asymmetric = linear.quant.method.empty() ? qzeros != nullptr : !linear.quant.symmetric;
+  if (scheme.asymmetric && qzeros == nullptr) {
+    return Error{fmt::format("{}: config says zero_point: true, but {} is missing",
+                             Where(*qweight.tensor), linear.parts.NameOf("qzeros"))};
+  }
   Lister lister(linear, out);
   lister.SetMethod(scheme, group);
   const StoredAxis groups = *stated == 0 ? Whole(1, "group") : AlongK(spec, group, "group");

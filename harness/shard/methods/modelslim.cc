@@ -10,10 +10,6 @@
 namespace assay::shard {
 namespace {
 
-// How many partial sums a row of scale_bias holds where the layer is row-parallel: a rank takes
-// those of its inputs.
-constexpr int64_t kPartialSums = 16;
-
 // What the description says of the weight; "" where it is silent.
 std::string_view TypeOf(const Linear& linear) {
   const std::string& module =
@@ -84,14 +80,13 @@ Status AddScaleBias(const Linear& linear, Lister* lister) {
   if (bias == nullptr) return Ok();
   if (Status s = CheckScaleType(*bias); !s) return s;
   const Spec& spec = linear.spec;
-  const bool partial = bias->shape.size() == 2 && bias->shape[1] == kPartialSums;
-  if (!partial) return lister->AddOnce(*bias, "scale_bias", AlongN(spec), Whole());
-  if (spec.k % kPartialSums != 0) {
-    return Error{fmt::format("{}: axis k has {} elements, no whole number of {} parts",
-                             Where(*bias->tensor), spec.k, kPartialSums)};
+  const int64_t parts = bias->shape.size() == 2 ? bias->shape[1] : 1;
+  if (parts <= 1) return lister->AddOnce(*bias, "scale_bias", AlongN(spec), Whole());
+  if (spec.k % parts != 0) {
+    return Error{fmt::format("{}: axis k has {} elements, no whole number of {} blocks",
+                             Where(*bias->tensor), spec.k, parts)};
   }
-  return lister->Add(*bias, "scale_bias", AlongN(spec),
-                     AlongK(spec, spec.k / kPartialSums, "part"));
+  return lister->Add(*bias, "scale_bias", AlongN(spec), AlongK(spec, spec.k / parts, "block"));
 }
 
 Status AddScales(const Linear& linear, int64_t group, Lister* lister) {
