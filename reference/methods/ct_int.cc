@@ -59,13 +59,12 @@ class CtInt : public Decoder {
       zeros[at] = static_cast<int>(packing.At(column, 4 * groups_, n)) - offset;
     }
     const std::byte* words = facts_.packed->bytes.data() + 4 * n * packing.Words(columns_);
-    for (int64_t k = 0; k < columns_; ++k) {
-      out[k] = static_cast<int>(packing.At(words, 4, k)) - offset;
-    }
+    packing.Unpack(words, 4, columns_, out);
     for (int64_t first = 0, g = 0; first < columns_; first += facts_.group, ++g) {
       for (int64_t k = first; k < std::min(first + facts_.group, columns_); ++k) {
         const auto at = facts_.group_of.empty() ? g : facts_.group_of[static_cast<size_t>(k)];
-        out[k] = (out[k] - zeros[static_cast<size_t>(at)]) * scales[static_cast<size_t>(at)];
+        out[k] =
+            (out[k] - offset - zeros[static_cast<size_t>(at)]) * scales[static_cast<size_t>(at)];
       }
     }
   }

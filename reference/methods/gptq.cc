@@ -39,14 +39,19 @@ class Gptq : public Decoder {
   void Row(int64_t n, double* out) const override {
     const std::byte* codes = facts_.qweight->bytes.data() + 4 * n;
     const int64_t zero_words = facts_.packing.Words(rows_);
-    const int one = facts_.scheme.v2 ? 0 : 1;
+    facts_.packing.Unpack(codes, 4 * rows_, columns_, out);
+    int64_t last = -1;
+    double zero = 0, scale = 0;
     for (int64_t k = 0; k < columns_; ++k) {
       const int64_t g = facts_.group_of[static_cast<size_t>(k)];
-      const std::byte* zeros = facts_.qzeros->bytes.data() + 4 * g * zero_words;
-      // The sum does not wrap: 15 stored is a zero of 16.
-      const int zero = static_cast<int>(facts_.packing.At(zeros, 4, n)) + one;
-      const int code = static_cast<int>(facts_.packing.At(codes, 4 * rows_, k));
-      out[k] = (code - zero) * ValueAt(*facts_.scales, g * rows_ + n);
+      if (g != last) {
+        const std::byte* zeros = facts_.qzeros->bytes.data() + 4 * g * zero_words;
+        // The sum does not wrap: 15 stored is a zero of 16.
+        zero = facts_.packing.At(zeros, 4, n) + (facts_.scheme.v2 ? 0 : 1);
+        scale = ValueAt(*facts_.scales, g * rows_ + n);
+        last = g;
+      }
+      out[k] = (out[k] - zero) * scale;
     }
   }
   Status CheckValues() const override { return CheckScales(*facts_.scales, "group", "row"); }

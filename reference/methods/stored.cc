@@ -166,6 +166,25 @@ uint32_t PackedInts::At(const std::byte* words, int64_t stride, int64_t i) const
   return static_cast<uint32_t>(value & ((uint64_t{1} << bits_) - 1));
 }
 
+void PackedInts::Unpack(const std::byte* words, int64_t stride, int64_t count, double* out) const {
+  const uint64_t mask = (uint64_t{1} << bits_) - 1;
+  uint64_t held = 0;  // bits that are read and not used, and how many
+  int bits = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    if (bits < bits_) {
+      uint32_t word;
+      std::memcpy(&word, words, sizeof word);
+      words += stride;
+      if (per_word_ > 0) held = 0, bits = 0;
+      held |= uint64_t{word} << bits;
+      bits += 32;
+    }
+    out[i] = static_cast<double>(static_cast<int>(held & mask));
+    held >>= bits_;
+    bits -= bits_;
+  }
+}
+
 Result<GroupIndex> ReadGroupIndex(const TensorView& g_idx, int64_t columns, int64_t group) {
   if (const Status grid = CheckGrid(g_idx, DType::kI32, columns, 1); !grid) return grid.error();
   if (g_idx.bytes.size() != static_cast<size_t>(columns) * 4) {

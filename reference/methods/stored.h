@@ -63,8 +63,10 @@ class PackedInts {
   PackedInts() = default;
   PackedInts(int bits, bool old_packing);
   int64_t Words(int64_t values) const;
-  // Of `words`, each `stride` bytes after the last.
+  // Value i of `words`, each `stride` bytes after the last.
   uint32_t At(const std::byte* words, int64_t stride, int64_t i) const;
+  // Values 0 to count − 1 of them, one after the other.
+  void Unpack(const std::byte* words, int64_t stride, int64_t count, double* out) const;
   // The smallest run of values that ends with a word, and its words.
   int64_t unit_values() const { return unit_values_; }
   int64_t unit_words() const { return unit_words_; }
