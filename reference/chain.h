@@ -48,6 +48,7 @@ class Chain {
 
   // run_ranks.cc. A summand of each rank, and their sum over ranks.
   bool ByRanks(const Node& node) const;
+  Result<bool> Holds(const Node& node, const Where& where) const;
   Status ComputeParts(const Node& node, size_t index, Values* values);
   Status ComputeReduce(const Node& node, size_t index, Values* values);
   Result<std::vector<Input>> RankInputs(const Node& node, const Where& where, Values* values,

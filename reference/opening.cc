@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <numeric>
+#include <set>
 
 #include "reference/weights.h"
 
@@ -130,7 +131,9 @@ bool WeightStore::Present(const Parameter& parameter) const {
          !finder.problem().empty();
 }
 
-Status WeightStore::CheckParameter(const Parameter& parameter) const {
+// `biases`: tensors that are some parameter's bias.
+Status WeightStore::CheckParameter(const Parameter& parameter,
+                                   const std::set<std::string>& biases) const {
   const auto stored = StoredOf(parameter);
   if (!stored) return stored.error();
   if (!parameter.has_weight || !parameter.exact.empty()) return Ok();
@@ -139,7 +142,7 @@ Status WeightStore::CheckParameter(const Parameter& parameter) const {
     return Error{parameter.source + ": a norm's weight cannot be quantised"};
   }
   const std::string bias = parameter.source + ".bias";
-  if (!parameter.has_bias && source_.Find(bias) != nullptr) {
+  if (!parameter.has_bias && source_.Find(bias) != nullptr && !biases.contains(bias)) {
     return Error{fmt::format("{}: is in the file, but the config says that there is none", bias)};
   }
   return Ok();
@@ -147,15 +150,17 @@ Status WeightStore::CheckParameter(const Parameter& parameter) const {
 
 Status WeightStore::Check() {
   std::unordered_map<int64_t, bool> layer_present;
+  std::set<std::string> biases;
   for (const Parameter& parameter : graph_.parameters) {
     bool& present = layer_present[parameter.layer];
     present = present || Present(parameter);
+    if (parameter.has_bias) biases.insert(parameter.bias_source);
   }
   bool any = false;
   for (const Parameter& parameter : graph_.parameters) {
     if (!layer_present[parameter.layer]) continue;
     any = true;
-    if (const Status status = CheckParameter(parameter); !status) return status;
+    if (const Status status = CheckParameter(parameter, biases); !status) return status;
   }
   if (!any) {
     return Error{fmt::format("no tensor of the model is there; {} was looked for",

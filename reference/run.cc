@@ -39,6 +39,10 @@ Status Chain::CheckRequest() {
     }
     total_ += static_cast<int64_t>(step.tokens.size());
   }
+  if (request_.parallel && request_.parallel->dp > 1) {
+    return Error{"a run rank by rank knows one group of attention ranks, not dp of them",
+                 ErrorKind::kUnsupported};
+  }
   given_ = request_.given;
   if (request_.input != nullptr) {
     const int64_t first = request_.first_layer;

@@ -2,6 +2,7 @@
 // part of the activations and rounds its own summand; then the sum in the contract's order and
 // wire.
 #include "reference/chain.h"
+#include "reference/sharding.h"
 
 namespace assay::reference {
 namespace {
@@ -23,6 +24,14 @@ bool Chain::ByRanks(const Node& node) const {
   return request_.parallel.has_value() && node.spread == Spread::kPartial;
 }
 
+// Whether the rank has the node's expert; true where it has none.
+Result<bool> Chain::Holds(const Node& node, const Where& where) const {
+  if (node.expert < 0) return true;
+  const auto held = HeldOf(node.expert, model_.config.experts, where, node.tap);
+  if (!held) return held.error();
+  return *held != Held::kAbsent;
+}
+
 // An expert's summand, a combination of them, or the columns that enter the rank's product.
 Result<std::vector<Input>> Chain::RankInputs(const Node& node, const Where& where, Values* values,
                                              std::vector<Tensor>* memory) {
@@ -33,9 +42,11 @@ Result<std::vector<Input>> Chain::RankInputs(const Node& node, const Where& wher
     const Node* from = model_.FindNode(tap);
     if (from->spread == Spread::kPartial) {
       const auto found = parts_.find(tap);
+      const auto held = Holds(*from, where);
+      if (!held) return held.error();
+      const bool there = found != parts_.end() && *held;
       inputs.push_back(
-          {found == parts_.end() ? nullptr : &found->second[static_cast<size_t>(where.rank)],
-           nullptr});
+          {there ? &found->second[static_cast<size_t>(where.rank)] : nullptr, nullptr});
       continue;
     }
     const auto value = Lookup(node, tap, values);
@@ -62,6 +73,12 @@ Status Chain::ComputeParts(const Node& node, size_t index, Values* values) {
     const auto inputs = RankInputs(node, where, values, &memory);
     if (!inputs) return inputs.error();
     if (Idle(node, *inputs)) return Ok();
+    const auto held = Holds(node, where);
+    if (!held) return held.error();
+    if (!*held) {  // another rank's expert: nothing to add
+      parts.push_back(ops::Zeros({inputs->front().value->rows(), model_.config.hidden}));
+      continue;
+    }
     const Evaluator evaluator(model_, where, *step_, contract_, nullptr, bounds_, true);
     auto evaluation = evaluator.Evaluate(node, *inputs);
     if (!evaluation) return evaluation.error();

@@ -48,9 +48,17 @@ TEST(ByRanks, WithoutRoundingItIsTheWholeChain) {
     const Oracle* oracle;
     Parallel degrees;
   };
+  // Experts over ranks, uneven splits and experts of rank 0 alone are other cuts of the same sums.
+  Parallel expert{4, 2}, placed{2, 2}, uneven{3, 1}, listed{2, 2};
+  expert.ep = 2;
+  placed.hybrid = 2;
+  uneven.split = Split::kCeil;
+  listed.split = Split::kList;
+  listed.list = {5, 3};
   for (const auto& [oracle, degrees] :
        {Case{dense.get(), {3, 1}}, Case{dense.get(), {2, 2}}, Case{k2.oracle.get(), {4, 2}},
-        Case{k2.oracle.get(), {8, 8}}}) {
+        Case{k2.oracle.get(), {8, 8}}, Case{k2.oracle.get(), expert}, Case{k2.oracle.get(), placed},
+        Case{k2.oracle.get(), uneven}, Case{k2.oracle.get(), listed}}) {
     const auto whole = RunOf(*oracle, kExact, std::nullopt);
     const auto ranks = RunOf(*oracle, kExact, degrees);
     ASSERT_EQ(whole.size(), ranks.size());
@@ -181,6 +189,10 @@ TEST(ByRanks, DegreesThatAreIllegalAndPartialSumsThatAreGivenAreErrors) {
   const auto refused = oracle->Run(request, kExact);
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().kind, ErrorKind::kRefused);
+  Parallel groups{4, 2};
+  groups.dp = 2;
+  request.parallel = groups;
+  EXPECT_EQ(oracle->Run(request, kExact).error().kind, ErrorKind::kUnsupported);
   request.parallel = {3, 1};
   request.given["L0.mlp.down"] = ops::Zeros({5, TinyGguf::kHidden});
   const auto given = oracle->Run(request, kExact);

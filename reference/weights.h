@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -116,7 +117,7 @@ class WeightStore {
   Result<Slice> SliceOf(const Parameter& parameter, const Stored& stored, const Where& where) const;
   Result<std::vector<int64_t>> Indices(const Parameter& parameter, const Axis& axis,
                                        const Where& where, const std::string& what) const;
-  Status CheckParameter(const Parameter& parameter) const;
+  Status CheckParameter(const Parameter& parameter, const std::set<std::string>& biases) const;
   bool Present(const Parameter& parameter) const;
 
   const ModelConfig& config_;
