@@ -14,14 +14,12 @@ namespace {
 constexpr int64_t kWord = 4;    // the layout's rows are int32 words
 constexpr int64_t kBlock = 64;  // of a transpose: both sides stay in the cache
 
-// f(row, column) of rows × columns in blocks.
+// f(first row, first column, rows, columns) of each block of rows × columns.
 template <class F>
-void ForEachInBlocks(int64_t rows, int64_t columns, F f) {
-  for (int64_t r0 = 0; r0 < rows; r0 += kBlock) {
-    for (int64_t c0 = 0; c0 < columns; c0 += kBlock) {
-      for (int64_t r = r0; r < std::min(rows, r0 + kBlock); ++r) {
-        for (int64_t c = c0; c < std::min(columns, c0 + kBlock); ++c) f(r, c);
-      }
+void ForEachBlock(int64_t rows, int64_t columns, F f) {
+  for (int64_t r = 0; r < rows; r += kBlock) {
+    for (int64_t c = 0; c < columns; c += kBlock) {
+      f(r, c, std::min(kBlock, rows - r), std::min(kBlock, columns - c));
     }
   }
 }
@@ -34,43 +32,58 @@ int64_t PairsBytes(const StoredShape& s) {
 void PairsPack(const StoredShape& s, const std::byte* in, std::byte* out) {
   const int64_t across = CeilDiv(s.rows, kWord) * kWord, bytes = PairsBytes(s);
   if (bytes > 0) std::memset(out, 0, static_cast<size_t>(bytes));
-  ForEachInBlocks(s.rows, s.columns,
-                  [=](int64_t r, int64_t k) { out[k * across + r] = in[r * s.columns + k]; });
+  ForEachBlock(s.rows, s.columns, [=](int64_t r0, int64_t k0, int64_t rows, int64_t ks) {
+    std::byte block[kBlock][kBlock];
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t k = 0; k < ks; ++k) block[k][r] = in[(r0 + r) * s.columns + k0 + k];
+    }
+    for (int64_t k = 0; k < ks; ++k) {
+      std::memcpy(out + (k0 + k) * across + r0, block[k], static_cast<size_t>(rows));
+    }
+  });
 }
 void PairsUnpack(const StoredShape& s, const std::byte* in, std::byte* out) {
   const int64_t across = CeilDiv(s.rows, kWord) * kWord;
-  ForEachInBlocks(s.rows, s.columns,
-                  [=](int64_t r, int64_t k) { out[r * s.columns + k] = in[k * across + r]; });
+  ForEachBlock(s.rows, s.columns, [=](int64_t r0, int64_t k0, int64_t rows, int64_t ks) {
+    for (int64_t r = r0; r < r0 + rows; ++r) {
+      for (int64_t k = k0; k < k0 + ks; ++k) out[r * s.columns + k] = in[k * across + r];
+    }
+  });
 }
 
-// compressed-tensors: words of eight codes + 8 along K, [N, K / 8]. f(byte and shift of a code in
-// the component, byte and shift in the layout).
+// compressed-tensors: words of eight codes + 8 along K, [N, K / 8], so bytes of two in order.
 int64_t WordsAcross(const StoredShape& s) { return CeilDiv(s.rows, 2 * kWord) * kWord; }
 int64_t WordsBytes(const StoredShape& s) {
   if (s.dtype != DType::kI32 || s.rows < 0 || Product({s.rows, s.columns, 4}) < 0) return -1;
   return Product({s.columns, 8, CeilDiv(s.rows, 2 * kWord), kWord});
 }
-template <class F>
-void ForEachCode(const StoredShape& s, F f) {
-  const int64_t across = WordsAcross(s), row = s.columns * 4;
-  ForEachInBlocks(s.rows, s.columns * 8, [=](int64_t n, int64_t k) {
-    f(n * row + k / 2, k % 2 * 4, k * across + n / 2, n % 2 * 4);
-  });
-}
 void WordsPack(const StoredShape& s, const std::byte* in, std::byte* out) {
-  const int64_t bytes = WordsBytes(s);
+  const int64_t across = WordsAcross(s), row_bytes = s.columns * 4, bytes = WordsBytes(s);
   if (bytes > 0) std::memset(out, 0, static_cast<size_t>(bytes));
-  ForEachCode(s, [=](int64_t from, int64_t from_shift, int64_t to, int64_t shift) {
-    const int code = (static_cast<int>(in[from]) >> from_shift & 15) ^ 8;
-    out[to] |= static_cast<std::byte>(code << shift);
+  ForEachBlock(s.rows, row_bytes * 2, [=](int64_t n0, int64_t k0, int64_t rows, int64_t ks) {
+    std::byte block[kBlock][kBlock / 2] = {};
+    for (int64_t n = 0; n < rows; ++n) {
+      const std::byte* row = in + (n0 + n) * row_bytes + k0 / 2;
+      for (int64_t k = 0; k < ks; ++k) {
+        const int code = (static_cast<int>(row[k / 2]) >> k % 2 * 4 & 15) ^ 8;
+        block[k][n / 2] |= static_cast<std::byte>(code << n % 2 * 4);
+      }
+    }
+    for (int64_t k = 0; k < ks; ++k) {
+      std::memcpy(out + (k0 + k) * across + n0 / 2, block[k], static_cast<size_t>(rows + 1) / 2);
+    }
   });
 }
 void WordsUnpack(const StoredShape& s, const std::byte* in, std::byte* out) {
-  const int64_t bytes = s.rows * s.columns * 4;
-  if (bytes > 0) std::memset(out, 0, static_cast<size_t>(bytes));
-  ForEachCode(s, [=](int64_t to, int64_t to_shift, int64_t from, int64_t shift) {
-    const int code = (static_cast<int>(in[from]) >> shift & 15) ^ 8;
-    out[to] |= static_cast<std::byte>(code << to_shift);
+  const int64_t across = WordsAcross(s), row_bytes = s.columns * 4;
+  ForEachBlock(s.rows, row_bytes, [=](int64_t n0, int64_t b0, int64_t rows, int64_t count) {
+    for (int64_t n = n0; n < n0 + rows; ++n) {
+      for (int64_t b = b0; b < b0 + count; ++b) {  // two codes of one row
+        const auto low = static_cast<int>(in[2 * b * across + n / 2]) >> n % 2 * 4 & 15;
+        const auto high = static_cast<int>(in[(2 * b + 1) * across + n / 2]) >> n % 2 * 4 & 15;
+        out[n * row_bytes + b] = static_cast<std::byte>((low | high << 4) ^ 0x88);
+      }
+    }
   });
 }
 

@@ -22,9 +22,9 @@ template <int Bits, bool (*Type)(DType)>
 struct ByRows {
   static constexpr int kBits = Bits;
   static bool Takes(DType d) { return Type(d); }
-  static Extents Of(const StoredShape& s) { return {s.rows, RowBytes(s) * 8 / Bits}; }
-  static Place At(const StoredShape& s, int64_t k, int64_t n) {
-    return {n * RowBytes(s) + k * Bits / 8, Bits == 4 ? static_cast<int>(k % 2) * 4 : 0};
+  static Extents Of(const StoredShape& s) { return {s.rows, Product({RowBytes(s), 8 / Bits})}; }
+  static Place At(int64_t row_bytes, int64_t k, int64_t n) {
+    return {n * row_bytes + k * Bits / 8, Bits == 4 ? static_cast<int>(k % 2) * 4 : 0};
   }
 };
 
@@ -38,9 +38,9 @@ struct ByColumns {
   static constexpr int64_t kCodes = 32 / Bits;
   static bool Takes(DType d) { return IsI32(d); }
   static Extents Of(const StoredShape& s) { return {s.columns, Product({s.rows, kCodes})}; }
-  static Place At(const StoredShape& s, int64_t k, int64_t n) {
+  static Place At(int64_t row_bytes, int64_t k, int64_t n) {
     const int64_t bit = k % kCodes * Bits;
-    return {(k / kCodes * s.columns + n) * 4 + bit / 8, static_cast<int>(bit % 8)};
+    return {k / kCodes * row_bytes + n * 4 + bit / 8, static_cast<int>(bit % 8)};
   }
 };
 
@@ -49,10 +49,10 @@ struct Awq {
   static constexpr int kBits = 4;
   static bool Takes(DType d) { return IsI32(d); }
   static Extents Of(const StoredShape& s) { return {Product({s.columns, 8}), s.rows}; }
-  static Place At(const StoredShape& s, int64_t k, int64_t n) {
+  static Place At(int64_t row_bytes, int64_t k, int64_t n) {
     constexpr int kField[8] = {0, 4, 1, 5, 2, 6, 3, 7};  // of columns 0…7; inverse of Interleave
     const int field = kField[n % 8];
-    return {(k * s.columns + n / 8) * 4 + field / 2, field % 2 * 4};
+    return {k * row_bytes + n / 8 * 4 + field / 2, field % 2 * 4};
   }
 };
 
@@ -85,10 +85,10 @@ struct Weight {
   }
 
   static void Pack(const StoredShape& shape, const std::byte* in, std::byte* out) {
-    ForEachTile(shape, [&](int64_t k0, int64_t n0) {
+    ForEachTile(shape, [&](const Cut& cut) {
       uint8_t tile[kTileCodes];
       std::memset(tile, Zero, sizeof tile);
-      ForEachCode(shape, k0, n0, [&](int64_t i, Place place) {
+      ForEachCode(shape, cut, [&](int64_t i, Place place) {
         tile[i] = static_cast<uint8_t>(in[place.at]) >> place.shift & kMask;
       });
       Write(tile, out);
@@ -99,17 +99,23 @@ struct Weight {
   static void Unpack(const StoredShape& shape, const std::byte* in, std::byte* out) {
     const int64_t bytes = shape.rows * RowBytes(shape);
     if (bytes > 0) std::memset(out, 0, static_cast<size_t>(bytes));
-    ForEachTile(shape, [&](int64_t k0, int64_t n0) {
+    ForEachTile(shape, [&](const Cut& cut) {
       uint8_t tile[kTileCodes];
       Read(in, tile);
       in += kTileBytes;
-      ForEachCode(shape, k0, n0, [&](int64_t i, Place place) {
+      ForEachCode(shape, cut, [&](int64_t i, Place place) {
         out[place.at] |= static_cast<std::byte>(tile[i] << place.shift);
       });
     });
   }
 
  private:
+  // A tile: its first element of K and column, how many of each are no padding, and the bytes of a
+  // row of the component.
+  struct Cut {
+    int64_t k, n, ks, ns, row_bytes;
+  };
+
   static constexpr uint8_t kMask = (1 << Source::kBits) - 1;
   static constexpr auto kOrder = TileOrder<Source::kBits>();
 
@@ -132,23 +138,25 @@ struct Weight {
     }
   }
 
-  // f(first element of K, first column) of each tile, in the order of the layout.
+  // f(tile), in the order of the layout.
   template <class G>
   static void ForEachTile(const StoredShape& shape, G f) {
-    const Extents e = Filled<F>(Source::Of(shape), shape.group);
-    for (int64_t k0 = 0; k0 < e.k; k0 += kTileK) {
-      for (int64_t n0 = 0; n0 < e.n; n0 += kTileN) f(k0, n0);
+    const Extents stored = Source::Of(shape), e = Filled<F>(stored, shape.group);
+    const int64_t row_bytes = RowBytes(shape);
+    for (int64_t k = 0; k < e.k; k += kTileK) {
+      for (int64_t n = 0; n < e.n; n += kTileN) {
+        f(Cut{k, n, std::min(kTileK, stored.k - k), std::min(kTileN, stored.n - n), row_bytes});
+      }
     }
   }
   // f(code in the tile, place in the component) of those codes of a tile that are no padding.
   template <class G>
-  static void ForEachCode(const StoredShape& shape, int64_t k0, int64_t n0, G f) {
-    const Extents e = Source::Of(shape);
-    const int64_t ks = std::min(kTileK, e.k - k0), ns = std::min(kTileN, e.n - n0);
-    for (int64_t n = 0; n < ns; ++n) {
-      for (int64_t i = 0; i < ks; ++i) {
-        const int64_t k = shape.order.empty() ? k0 + i : shape.order[static_cast<size_t>(k0 + i)];
-        f(i * kTileN + n, Source::At(shape, k, n0 + n));
+  static void ForEachCode(const StoredShape& shape, const Cut& cut, G f) {
+    const int32_t* order = shape.order.empty() ? nullptr : shape.order.data();
+    for (int64_t n = 0; n < cut.ns; ++n) {
+      for (int64_t i = 0; i < cut.ks; ++i) {
+        const int64_t k = order == nullptr ? cut.k + i : order[cut.k + i];
+        f(i * kTileN + n, Source::At(cut.row_bytes, k, cut.n + n));
       }
     }
   }

@@ -152,22 +152,5 @@ TEST_P(EveryLayout, UnpacksAnyBytesWithinItsBuffers) {
   }
 }
 
-// Every scale that NVFP4 may have, whatever the largest is; a negative one is refused.
-TEST(Nvfp4, EveryScaleHasAPlaceInMarlin) {
-  const Layout* layout = FindLayout("marlin", "ct-nvfp4", "scale");
-  ASSERT_NE(layout, nullptr);
-  for (int largest = 0; largest < 0x7F; ++largest) {
-    const StoredShape shape{DType::kF8E4M3, 1, largest + 2};
-    Image in;
-    for (int code = 0; code <= largest; ++code) in.push_back(static_cast<std::byte>(code));
-    in.push_back(std::byte{0x7F});  // NaN
-    const Image packed = Pack(layout->pack, shape, in, layout->bytes(shape));
-    ASSERT_EQ(Pack(layout->unpack, shape, packed, static_cast<int64_t>(in.size())), in) << largest;
-    ASSERT_EQ(layout->objection(shape, in.data()), nullptr);
-    in[0] = std::byte{0x80};
-    ASSERT_NE(layout->objection(shape, in.data()), nullptr);
-  }
-}
-
 }  // namespace
 }  // namespace assay::kernels
