@@ -1,10 +1,12 @@
 // quantization_config: how the quantised weights are stored, as far as the file says it.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <tuple>
 #include <utility>
 
 #include "harness/checkpoint/config_reader.h"
+#include "harness/checkpoint/name_pattern.h"
 
 namespace assay {
 namespace {
@@ -32,6 +34,8 @@ std::string DefaultStrategy(int64_t stated_group) {
   return stated_group == -1 ? "channel" : "tensor";
 }
 
+void ReadBlock(ConfigReader& config, std::string_view key, QuantConfig& quant);
+
 // The weights' part of one group of compressed-tensors' config_groups.
 void ReadWeights(ConfigReader& weights, QuantConfig& quant) {
   quant.bits = static_cast<int>(weights.Count("num_bits", kBits, 8));
@@ -47,14 +51,7 @@ void ReadWeights(ConfigReader& weights, QuantConfig& quant) {
   }
   quant.symmetric = weights.Bool("symmetric", true);
   quant.actorder = ReadActorder(weights);
-}
-
-bool SameWeights(const QuantConfig& a, const QuantConfig& b) {
-  const auto key = [](const QuantConfig& q) {
-    return std::tie(q.bits, q.weight_type, q.group_size, q.strategy, q.symmetric, q.actorder,
-                    q.format);
-  };
-  return key(a) == key(b);
+  if (quant.strategy == "block") ReadBlock(weights, "block_structure", quant);
 }
 
 QuantConfig ReadGroup(ConfigReader& group, const std::string& format) {
@@ -68,32 +65,158 @@ QuantConfig ReadGroup(ConfigReader& group, const std::string& format) {
   return scheme;
 }
 
-// QuantConfig holds one scheme, so all groups of layers must have the same.
+bool SameWeights(const QuantConfig& a, const QuantConfig& b) {
+  const auto key = [](const QuantConfig& q) {
+    return std::tie(q.bits, q.weight_type, q.group_size, q.strategy, q.symmetric, q.actorder,
+                    q.format, q.block_n, q.block_k);
+  };
+  return key(a) == key(b);
+}
+
+// Groups of layers that have the same scheme are one; others stay apart, each with its targets.
 QuantConfig ReadGroups(ConfigReader& config, const std::string& format) {
   std::optional<ConfigReader> groups = config.Object("config_groups");
   if (!groups) {
     config.Reject("config_groups", "compressed-tensors needs an object of groups");
     return {};
   }
-  std::optional<QuantConfig> all;
+  std::vector<QuantConfig> all;
+  bool same = true;
   for (const auto& [name, value] : config.Value("config_groups")->items()) {
     std::optional<ConfigReader> group = groups->Object(name);
     if (!group) continue;
-    QuantConfig scheme = ReadGroup(*group, format);
+    all.push_back(ReadGroup(*group, format));
     groups->Absorb(*group);
-    if (!all) {
-      all = std::move(scheme);
-      continue;
-    }
-    if (!SameWeights(scheme, *all)) {
-      groups->Reject(name, "its weights differ from another group's; one scheme is supported",
-                     ErrorKind::kUnsupported);
-    }
-    all->targets.insert(all->targets.end(), scheme.targets.begin(), scheme.targets.end());
+    same = same && SameWeights(all.front(), all.back());
   }
   config.Absorb(*groups);
-  return all.value_or(QuantConfig());
+  if (all.empty()) return {};
+  QuantConfig quant = all.front();
+  if (same) {
+    for (size_t i = 1; i < all.size(); ++i) {
+      quant.targets.insert(quant.targets.end(), all[i].targets.begin(), all[i].targets.end());
+    }
+  } else {
+    for (QuantConfig& group : all) group.method = "compressed-tensors";
+    quant.groups = std::move(all);
+  }
+  return quant;
 }
+
+// weight_block_size, [rows, columns].
+void ReadBlock(ConfigReader& config, std::string_view key, QuantConfig& quant) {
+  const json* value = config.Value(key);
+  if (value == nullptr) return;
+  const bool pair = value->is_array() && value->size() == 2 && (*value)[0].is_number_integer() &&
+                    (*value)[1].is_number_integer();
+  constexpr int64_t kMost = int64_t{1} << 30;
+  quant.block_n = pair ? (*value)[0].get<int64_t>() : 0;
+  quant.block_k = pair ? (*value)[1].get<int64_t>() : 0;
+  if (quant.block_n >= 1 && quant.block_k >= 1 && quant.block_n <= kMost &&
+      quant.block_k <= kMost) {
+    quant.strategy = "block";
+    return;
+  }
+  quant.block_n = quant.block_k = 0;
+  config.Reject(key, "it must be two positive integers");
+}
+
+// Modules that are not quantised: producers call the list differently.
+void ReadIgnored(ConfigReader& config, QuantConfig& quant) {
+  for (const char* key :
+       {"modules_to_not_convert", "ignored_layers", "exclude_modules", "ignore", "exclude"}) {
+    const std::vector<std::string> names = config.Strings(key);
+    quant.ignore.insert(quant.ignore.end(), names.begin(), names.end());
+  }
+}
+
+void ReadGptq(ConfigReader& config, QuantConfig& quant) {
+  quant.bits = static_cast<int>(config.Count("bits", {2, 8}, 4));
+  quant.weight_type = "int";
+  const int64_t group = config.Count("group_size", kGroupSize, -1);
+  quant.group_size = group > 0 ? group : 0;
+  quant.strategy = group > 0 ? "group" : "channel";
+  quant.symmetric = config.Bool("sym", true);
+  quant.desc_act = config.Bool("desc_act", false);
+  quant.format = config.String("checkpoint_format", "gptq");
+  quant.v2 = quant.format == "gptq_v2";
+}
+
+void ReadAwq(ConfigReader& config, QuantConfig& quant) {
+  quant.bits = static_cast<int>(config.Count(config.Has("w_bit") ? "w_bit" : "bits", {4, 4}, 4));
+  quant.weight_type = "int";
+  quant.group_size =
+      config.Count(config.Has("q_group_size") ? "q_group_size" : "group_size", {1, 1 << 30}, 128);
+  quant.strategy = "group";
+  quant.symmetric = !config.Bool("zero_point", true);
+  quant.format = config.String("version", "gemm");
+}
+
+void ReadFp8(ConfigReader& config, QuantConfig& quant) {
+  quant.bits = 8;
+  quant.weight_type = "float";
+  quant.strategy = "tensor";
+  quant.format = config.String("fmt", "e4m3");
+  quant.fnuz = quant.format == "e4m3fnuz";
+  ReadBlock(config, "weight_block_size", quant);
+}
+
+void ReadMx(ConfigReader& config, QuantConfig& quant) {
+  quant.bits = static_cast<int>(config.Count("bits", kBits, 4));
+  quant.weight_type = "float";
+  quant.strategy = "group";
+  quant.group_size = config.Count("group_size", {1, 1 << 30}, 32);
+}
+
+// Quark writes its weights' scheme under global_quant_config.
+void ReadQuark(ConfigReader& config, QuantConfig& quant) {
+  quant.weight_type = "float";
+  if (auto global = config.Object("global_quant_config")) {
+    if (auto weight = global->Object("weight")) {
+      quant.format = weight->String("dtype", "");
+      quant.group_size = weight->Count("group_size", {1, 1 << 30}, 32);
+      global->Absorb(*weight);
+    }
+    config.Absorb(*global);
+  }
+  quant.bits = quant.format.empty() || quant.format == "fp4" ? 4 : 8;
+  quant.strategy = "group";
+}
+
+void ReadModelOpt(ConfigReader& config, QuantConfig& quant) {
+  quant.format = config.String("quant_algo", "");
+  quant.bits = quant.format == "FP8" ? 8 : 4;
+  quant.weight_type = "float";
+  quant.strategy = quant.format == "FP8" ? "tensor" : "tensor_group";
+  quant.group_size = quant.format == "FP8" ? 0 : config.Count("group_size", {1, 1 << 30}, 16);
+}
+
+// quant_model_description.json, merged by whoever opened the checkpoint.
+void ReadModelSlim(ConfigReader& config, QuantConfig& quant) {
+  const json* description = config.Value("quant_description");
+  if (description == nullptr) return;
+  if (!description->is_object()) {
+    config.Reject("quant_description", "it must be an object of tensor names");
+    return;
+  }
+  for (const auto& [tensor, scheme] : description->items()) {
+    // The file has settings beside its tensors ("model_quant_type", "group_size", "metadata").
+    if (scheme.is_string()) quant.description[tensor] = scheme.get<std::string>();
+    if (tensor == "group_size" && scheme.is_number_integer()) {
+      quant.group_size = std::max<int64_t>(0, scheme.get<int64_t>());
+    }
+  }
+  quant.weight_type = "int";
+}
+
+struct Producer {
+  std::string_view method;
+  void (*read)(ConfigReader& config, QuantConfig& quant);
+};
+constexpr Producer kProducers[] = {{"gptq", ReadGptq},        {"awq", ReadAwq},
+                                   {"fp8", ReadFp8},          {"mxfp4", ReadMx},
+                                   {"quark", ReadQuark},      {"modelopt", ReadModelOpt},
+                                   {"ascend", ReadModelSlim}, {"modelopt_fp4", ReadModelOpt}};
 
 QuantConfig ReadOne(ConfigReader& config) {
   QuantConfig quant;
@@ -106,19 +229,65 @@ QuantConfig ReadOne(ConfigReader& config) {
     scheme.ignore = config.Strings("ignore");
     return scheme;
   }
-  // Other methods: only what several of them share.
-  quant.bits = static_cast<int>(config.Count("bits", kBits, quant.method == "fp8" ? 8 : 0));
+  for (const Producer& producer : kProducers) {
+    if (producer.method != quant.method) continue;
+    producer.read(config, quant);
+    ReadIgnored(config, quant);
+    return quant;
+  }
+  // Others: only what several of them share.
+  quant.bits = static_cast<int>(config.Count("bits", kBits, 0));
   const int64_t group = config.Count("group_size", kGroupSize, 0);
   quant.group_size = group > 0 ? group : 0;
-  quant.ignore = config.Strings("modules_to_not_convert");
-  if (quant.method == "fp8") {
-    quant.weight_type = "float";
-    quant.strategy = config.Has("weight_block_size") ? "block" : "tensor";
-  }
+  ReadIgnored(config, quant);
   return quant;
 }
 
+bool IsIgnored(const QuantConfig& quant, std::string_view module) {
+  for (const std::string& entry : quant.ignore) {
+    if (entry.starts_with("re:")) {
+      if (MatchesRegex(std::string_view(entry).substr(3), module)) return true;
+    } else if (quant.method == "compressed-tensors") {
+      if (entry == module) return true;
+    } else if (MatchesPrefix(entry, module) || module.ends_with("." + entry)) {
+      return true;
+    } else if (quant.method == "awq" && !entry.empty() && module.find(entry) != module.npos) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// How well a group's target names the module: an exact name before an expression before a class.
+int MatchOf(const QuantConfig& group, std::string_view module) {
+  int best = group.targets.empty() ? 1 : 0;
+  for (const std::string& target : group.targets) {
+    if (target == module) return 3;
+    if (target.starts_with("re:")) {
+      if (MatchesRegex(std::string_view(target).substr(3), module)) best = 2;
+    } else if (target.find('.') == std::string::npos) {
+      best = std::max(best, 1);  // "Linear"
+    }
+  }
+  return best;
+}
+
 }  // namespace
+
+QuantConfig QuantConfig::For(std::string_view module) const {
+  if (IsIgnored(*this, module)) return {};
+  const QuantConfig* best = nullptr;
+  int how = 0;
+  for (const QuantConfig& group : groups) {
+    const int match = MatchOf(group, module);
+    if (match > how) how = match, best = &group;
+  }
+  QuantConfig scheme = best != nullptr ? *best : *this;
+  if (best == nullptr && !groups.empty()) return {};  // no group names it
+  scheme.groups.clear();
+  scheme.ignore.clear();
+  return scheme;
+}
 
 QuantConfig ReadQuant(ConfigReader& decoder, ConfigReader& root) {
   constexpr const char* kKey = "quantization_config";
