@@ -109,14 +109,13 @@ class Auditor {
       facts_.lenses.push_back(
           LensOf(view, role, listing_, module == nullptr ? Coding() : module->coding));
       const std::string id = MethodOf(view, role, module);
-      const auto [at, added] =
-          methods.emplace(id, static_cast<uint32_t>(report_.methods.size()));
+      const auto [at, added] = methods.emplace(id, static_cast<uint32_t>(report_.methods.size()));
       if (added) report_.methods.push_back({id, 0, 0});
       MethodRow& method = report_.methods[at->second];
       ++method.tensors;
       method.bytes += static_cast<int64_t>(entry.bytes);
-      report_.tensors.push_back({view.name, view.dtype, view.shape,
-                                 static_cast<int64_t>(entry.bytes), at->second, 0});
+      report_.tensors.push_back(
+          {view.name, view.dtype, view.shape, static_cast<int64_t>(entry.bytes), at->second, 0});
     }
   }
 
@@ -133,8 +132,8 @@ class Auditor {
     const std::string& file = listing_.files[entry.file];
     if (!role.type_fits) {
       Tell("dtype", view, file,
-           fmt::format("is {}; a tensor named {} is {}", NameOf(view.dtype),
-                       role.suffix.substr(1), role.allowed));
+           fmt::format("is {}; a tensor named {} is {}", NameOf(view.dtype), role.suffix.substr(1),
+                       role.allowed));
     }
     if (std::find(view.shape.begin(), view.shape.end(), 0) != view.shape.end()) {
       Tell("empty", view, file,
@@ -171,8 +170,7 @@ class Auditor {
     return text;
   }
 
-  void Tell(std::string kind, const TensorView& view, const std::string& file,
-            std::string detail) {
+  void Tell(std::string kind, const TensorView& view, const std::string& file, std::string detail) {
     report_.findings.push_back({std::move(kind), view.name, file, std::move(detail)});
   }
 
@@ -193,8 +191,8 @@ class Auditor {
       const bool whole = part == Part::kShape || part == Part::kGIdx ||
                          (entries[i].bytes <= kScalarBytes && BelongsToCodes(part));
       if (whole) largest_whole = std::max(largest_whole, entries[i].bytes);
-      items.push_back({entries[i].file, entries[i].offset, entries[i].bytes, facts_.lenses[i],
-                       whole});
+      items.push_back(
+          {entries[i].file, entries[i].offset, entries[i].bytes, facts_.lenses[i], whole});
     }
     if (options_.on_estimate) {
       Estimate estimate;
@@ -217,8 +215,7 @@ class Auditor {
   }
 
   void AddUnreadable(const StreamError& error, const std::vector<size_t>& order) {
-    const std::string tensor =
-        order.empty() ? "" : listing_.entries()[order[error.item]].view.name;
+    const std::string tensor = order.empty() ? "" : listing_.entries()[order[error.item]].view.name;
     const std::string more =
         error.more == 0 ? "" : fmt::format("; so are {} more tensors of the file", error.more);
     report_.findings.push_back(
@@ -262,8 +259,7 @@ class Auditor {
       if (finding.kind != "config") told.insert(finding.tensor);
     }
     std::erase_if(report_.findings, [&](const Finding& finding) {
-      return finding.kind == "config" && !finding.tensor.empty() &&
-             told.count(finding.tensor) > 0;
+      return finding.kind == "config" && !finding.tensor.empty() && told.count(finding.tensor) > 0;
     });
   }
 

@@ -12,9 +12,9 @@
 namespace assay::audit {
 
 struct Estimate {
-  int64_t bytes = 0;    // to be read
-  int64_t memory = 0;   // heap at most, about
-  double seconds = 0;   // from the page cache; a disk that reads a GB/s takes bytes / 1e9
+  int64_t bytes = 0;   // to be read
+  int64_t memory = 0;  // heap at most, about
+  double seconds = 0;  // from the page cache; a disk that reads a GB/s takes bytes / 1e9
 };
 
 struct AuditOptions {
@@ -24,8 +24,8 @@ struct AuditOptions {
   std::function<void(const StreamProgress&)> on_progress;
 };
 
-// Each byte of each tensor is read once. Error: there is no checkpoint at `path`; what is wrong with
-// one that is there is a finding.
+// Each byte of each tensor is read once. Error: there is no checkpoint at `path`; what is wrong
+// with one that is there is a finding.
 Result<Report> Audit(const std::string& path, const AuditOptions& options);
 
 }  // namespace assay::audit

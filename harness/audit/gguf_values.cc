@@ -14,7 +14,7 @@ struct Layout {
   DType type;
   int halves = 0;  // float16 values, one after the other: d, and the minimum's
   size_t at = 0;
-  int e4m3 = 0;      // at byte 0, one for 16 elements
+  int e4m3 = 0;       // at byte 0, one for 16 elements
   bool e8m0 = false;  // at byte 0
 };
 

@@ -62,8 +62,7 @@ bool IsIntermediate(const Placed& p) {
 }
 bool IsGateOrUp(const Placed& p) {
   const std::string& name = p.component->name;
-  return IsIntermediate(p) &&
-         (name.find(".gate.") != name.npos || name.find(".up.") != name.npos);
+  return IsIntermediate(p) && (name.find(".gate.") != name.npos || name.find(".up.") != name.npos);
 }
 bool IsSeen(const Placed& p) { return p.tally != nullptr && p.tally->bytes > 0; }
 
@@ -94,7 +93,7 @@ constexpr std::array<OfTensor, 20> kOfTensors = {{
      [](const Placed& p) { return Local(p, GroupAxis(p)) == 1; }},
     {"K03", true, "all scales of the tensor are equal: another rank's are no different",
      [](const Placed& p) { return IsMatrixScale(p) && IsSeen(p); },
-     [](const Placed& p) { return p.tally->constant; }},
+     [](const Placed& p) { return p.tally->constant(); }},
     {"K04", true, "g_idx permutes nothing: a loader that loses it is right",
      [](const Placed& p) { return p.g_idx != nullptr; },
      [](const Placed& p) { return p.g_idx->identity || p.g_idx->unused; }},
@@ -113,13 +112,13 @@ constexpr std::array<OfTensor, 20> kOfTensors = {{
      }},
     {"K05", true, "all scales of the tensor are equal: in any order they are the same",
      [](const Placed& p) { return IsMatrixScale(p) && IsSeen(p); },
-     [](const Placed& p) { return p.tally->constant; }},
+     [](const Placed& p) { return p.tally->constant(); }},
     {"K06", true, "all zero points are equal: none is at the end of the range, where it would wrap",
      [](const Placed& p) { return Is(p, ".zero") && IsSeen(p); },
-     [](const Placed& p) { return p.tally->constant; }},
+     [](const Placed& p) { return p.tally->constant(); }},
     {"K07", true, "all zero points are equal: in any order of nibbles they are the same",
      [](const Placed& p) { return Is(p, ".zero") && IsSeen(p); },
-     [](const Placed& p) { return p.tally->constant; }},
+     [](const Placed& p) { return p.tally->constant(); }},
     {"K08", false, "one rank: gate and up cut as one slab are whole",
      [](const Placed& p) { return IsGateOrUp(p) && Is(p, ".weight"); },
      [](const Placed& p) { return p.tp == 1; }},
@@ -154,8 +153,10 @@ constexpr std::array<OfTensor, 20> kOfTensors = {{
      }},
     {"K19", true, "one row: per tensor and per channel read the same",
      [](const Placed& p) { return IsScale(p); },
-     [](const Placed& p) { return p.component->rows == 1 && p.component->columns == 1 &&
-                                  p.component->row_extent.count() == 1; }},
+     [](const Placed& p) {
+       return p.component->rows == 1 && p.component->columns == 1 &&
+              p.component->row_extent.count() == 1;
+     }},
 }};
 
 struct OfModel {
@@ -214,8 +215,8 @@ void Hiding::Add(const Placed& placed) {
   }
   // K12: per-tensor numbers of members that one kernel call shares.
   if (placed.scalar == nullptr || placed.plan == nullptr || placed.plan->segment_of.empty()) return;
-  const auto [at, added] = merged_.emplace(
-      placed.plan->segment_of + std::string(placed.suffix()), *placed.scalar);
+  const auto [at, added] =
+      merged_.emplace(placed.plan->segment_of + std::string(placed.suffix()), *placed.scalar);
   if (added) return;
   ++equal_.applies;
   if (at->second != *placed.scalar) return;

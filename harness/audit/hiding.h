@@ -22,9 +22,9 @@ struct Placed {
   const shard::ComponentPlan* plan = nullptr;  // nullptr: refused
   int tp = 1;
   const Tally* tally = nullptr;
-  const GIdx* g_idx = nullptr;                      // nullptr: it is none
-  const std::vector<std::byte>* scalar = nullptr;   // nullptr: more than one value
-  std::string_view suffix() const;                  // ".scale"
+  const GIdx* g_idx = nullptr;                     // nullptr: it is none
+  const std::vector<std::byte>* scalar = nullptr;  // nullptr: more than one value
+  std::string_view suffix() const;                 // ".scale"
 };
 
 // Collects over all tensors of one degree.

@@ -13,6 +13,7 @@
 #include "harness/audit/hiding.h"
 #include "harness/audit/pattern.h"
 #include "harness/shard/survey.h"
+#include "harness/shard/unplanned.h"
 
 namespace assay::audit {
 namespace {
@@ -103,6 +104,13 @@ class Judge {
     if (unknown) {
       report_.notes.push_back({"unplanned", name, file, detail});
       return;
+    }
+    if (missing) {
+      const auto [at, added] = missing_.emplace(PatternOf(name), report_.findings.size());
+      if (!added) {
+        ++more_[at->second];
+        return;
+      }
     }
     report_.findings.push_back({missing ? "missing" : "config", name, file, detail});
   }
@@ -196,8 +204,8 @@ class Judge {
   }
 
   uint32_t Intern(std::vector<Placement> placements) {
-    const auto [at, added] = interned_.emplace(std::move(placements),
-                                               static_cast<uint32_t>(report_.placements.size()));
+    const auto [at, added] =
+        interned_.emplace(std::move(placements), static_cast<uint32_t>(report_.placements.size()));
     if (added) report_.placements.push_back(at->first);
     return at->second;
   }
@@ -211,13 +219,18 @@ class Judge {
   }
 
   void Conclude() {
+    for (const auto& [index, more] : more_) {
+      Finding& finding = report_.findings[index];
+      finding.detail +=
+          fmt::format("; so are {} more of the form {}", more, PatternOf(finding.tensor));
+    }
     AddUntaken();
     for (size_t d = 0; d < report_.tps.size(); ++d) {
       DegreeRow& row = report_.tps[d];
       if (!*row.legal) row.bytes.clear();
       for (Hidden& hidden : hiding_[d].Rows(config_)) {
-        const bool known = std::any_of(
-            report_.hidden.begin(), report_.hidden.end(), [&](const Hidden& other) {
+        const bool known =
+            std::any_of(report_.hidden.begin(), report_.hidden.end(), [&](const Hidden& other) {
               return hidden.tp == 0 && other.tp == 0 && other.kind == hidden.kind &&
                      other.text == hidden.text;
             });
@@ -233,8 +246,9 @@ class Judge {
 
   // Tensors that no parameter takes, by pattern: coverage.
   void AddUntaken() {
-    std::map<std::string, std::pair<int64_t, size_t>> patterns;  // count, first
-    std::optional<uint32_t> checked, unplanned;
+    // Why and pattern -> count and first.
+    std::map<std::pair<std::string, std::string>, std::pair<int64_t, size_t>> patterns;
+    std::optional<uint32_t> checked;
     for (size_t i = 0; i < taken_.size(); ++i) {
       if (taken_[i]) continue;
       TensorRow& row = report_.tensors[i];
@@ -243,22 +257,23 @@ class Judge {
         row.placement = *checked;
         continue;
       }
-      if (!unplanned) {
-        unplanned = Intern(Everywhere("", std::nullopt, "no parameter of the config takes it"));
-      }
-      row.placement = *unplanned;
+      const std::string passed = shard::WhyPassed(config_, row.name);
+      const std::string why =
+          passed.empty() ? "no parameter that the config implies takes it" : passed;
+      row.placement = Intern(Everywhere("", std::nullopt, why));
       for (DegreeRow& degree : report_.tps) ++degree.unplanned;
-      const auto [at, added] = patterns.emplace(PatternOf(row.name), std::pair(int64_t{0}, i));
+      const auto [at, added] =
+          patterns.emplace(std::pair(why, PatternOf(row.name)), std::pair(int64_t{0}, i));
       ++at->second.first;
     }
     for (const auto& [pattern, where] : patterns) {
       const TensorRow& row = report_.tensors[where.second];
-      const std::string others =
-          where.first == 1 ? ""
-                           : fmt::format(", and {} more of the form {}", where.first - 1, pattern);
+      const std::string others = where.first == 1 ? ""
+                                                  : fmt::format(" ({} more of the form {})",
+                                                                where.first - 1, pattern.second);
       report_.notes.push_back({"unused", row.name,
                                listing_.files[listing_.entries()[where.second].file],
-                               "no parameter that the config implies takes it" + others});
+                               pattern.first + others});
     }
   }
 
@@ -274,14 +289,16 @@ class Judge {
   std::vector<bool> taken_;
   std::vector<Hiding> hiding_;
   std::bitset<kLargestTried + 1> legal_;
+  std::map<std::string, size_t> missing_;  // pattern -> the finding of its first tensor
+  std::map<size_t, int64_t> more_;         // finding -> further ones
   std::map<std::vector<Placement>, uint32_t> interned_;
 };
 
 // Without a planner every tensor is told of by name and type alone.
 void Unknown(const std::string& why, Report* report) {
   report->tps.clear();
-  report->placements.assign(1, std::vector<Placement>(report->degrees.size(),
-                                                      Placement{"", std::nullopt, why}));
+  report->placements.assign(
+      1, std::vector<Placement>(report->degrees.size(), Placement{"", std::nullopt, why}));
   for (TensorRow& row : report->tensors) row.placement = 0;
   for (const int tp : report->degrees) {
     DegreeRow row;

@@ -22,21 +22,19 @@ Listing::Listing(Listing&& other) noexcept
 
 void Listing::Finish(std::vector<Entry> entries) {
   entries_ = std::move(entries);
-  std::stable_sort(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) {
-    return a.view.name < b.view.name;
-  });
-  entries_.erase(std::unique(entries_.begin(), entries_.end(),
-                             [](const Entry& a, const Entry& b) {
-                               return a.view.name == b.view.name;
-                             }),
-                 entries_.end());
+  std::stable_sort(entries_.begin(), entries_.end(),
+                   [](const Entry& a, const Entry& b) { return a.view.name < b.view.name; });
+  entries_.erase(
+      std::unique(entries_.begin(), entries_.end(),
+                  [](const Entry& a, const Entry& b) { return a.view.name == b.view.name; }),
+      entries_.end());
   for (const Entry& entry : entries_) {
     const auto bytes = StoredBytes(entry.view.dtype, entry.view.shape);
     if (bytes) veil_bytes_ = std::max(veil_bytes_, static_cast<size_t>(bytes->count()));
   }
   if (veil_bytes_ > 0) {
-    void* veil = mmap(nullptr, veil_bytes_, PROT_NONE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* veil =
+        mmap(nullptr, veil_bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     veil_ = veil == MAP_FAILED ? nullptr : veil;
   }
   for (Entry& entry : entries_) {

@@ -83,19 +83,17 @@ void ReadGptqOrAwq(Module* m, const QuantConfig& quant, Scheme* s) {
   s->bits = quant.bits == 8 ? 8 : 4;
   const int64_t per_word = 32 / s->bits;
   const int64_t n = m->scale == nullptr ? 0 : m->scale->shape.back();
-  const bool awq = quant.method == "awq" ||
-                   (m->g_idx == nullptr && n > 0 && Extent(m->codes, 1) != n &&
-                    Extent(m->codes, 1) == n / per_word);
+  const bool awq =
+      quant.method == "awq" || (m->g_idx == nullptr && n > 0 && Extent(m->codes, 1) != n &&
+                                Extent(m->codes, 1) == n / per_word);
   s->family = awq ? MethodFamily::kAwq : MethodFamily::kGptq;
   m->n = n;
   const int64_t rows = Extent(m->codes, 0);
   m->k = awq ? rows : rows > INT64_MAX / per_word ? 0 : rows * per_word;
   m->groups = Extent(m->scale, 0);
-  m->group = quant.group_size > 0 ? quant.group_size
-             : m->groups > 0      ? CeilDiv(m->k, m->groups)
-                                  : 0;
-  s->granularity = m->groups == 1 && quant.group_size == 0 && !awq ? Granularity::kChannel
-                                                                   : Granularity::kGroup;
+  m->group = quant.group_size > 0 ? quant.group_size : m->groups > 0 ? CeilDiv(m->k, m->groups) : 0;
+  s->granularity =
+      m->groups == 1 && quant.group_size == 0 && !awq ? Granularity::kChannel : Granularity::kGroup;
   s->group = s->granularity == Granularity::kGroup ? m->group : 0;
   s->asymmetric = awq || !quant.symmetric;
   s->actorder = !awq && quant.desc_act;
@@ -143,8 +141,8 @@ void ReadFp4(Module* m, Scheme* s) {
   } else if (packed) {
     s->family = MethodFamily::kCtMxfp4;
   } else {
-    s->family = m->codes->dtype == DType::kI8 ? MethodFamily::kDeepseekV4Mxfp4
-                                              : MethodFamily::kQuarkMxfp4;
+    s->family =
+        m->codes->dtype == DType::kI8 ? MethodFamily::kDeepseekV4Mxfp4 : MethodFamily::kQuarkMxfp4;
   }
   s->group = m->group = e4m3 ? 16 : 32;
   const auto& shape = m->codes->shape;
@@ -208,15 +206,16 @@ std::optional<Module> ReadModule(std::string_view name, const TensorSource& sour
                                  const ModelConfig* config) {
   Module m;
   m.name = name;
-  m.codes = FindFirst(source, name, {".weight_packed", ".qweight", "_blocks", ".weight", "_weight"});
+  m.codes =
+      FindFirst(source, name, {".weight_packed", ".qweight", "_blocks", ".weight", "_weight"});
   if (m.codes == nullptr) return std::nullopt;
   m.role = RoleOf(*m.codes, source);
   if (m.role.part != Part::kCodes) return std::nullopt;
-  m.scale = FindFirst(source, name,
-                      {".weight_scale", ".weight_scale_inv", ".scales", "_scales", ".scale",
-                       "_weight_scale"});
-  m.zero = FindFirst(source, name, {".weight_zero_point", ".qzeros", ".weight_offset",
-                                    "_weight_offset"});
+  m.scale = FindFirst(
+      source, name,
+      {".weight_scale", ".weight_scale_inv", ".scales", "_scales", ".scale", "_weight_scale"});
+  m.zero = FindFirst(source, name,
+                     {".weight_zero_point", ".qzeros", ".weight_offset", "_weight_offset"});
   m.g_idx = FindFirst(source, name, {".weight_g_idx", ".g_idx"});
   m.shape = FindFirst(source, name, {".weight_shape"});
   m.global = FindFirst(source, name, {".weight_global_scale", ".weight_scale_2"});
@@ -270,9 +269,9 @@ std::optional<Finding> CheckScale(const Module& m) {
   if (m.role.suffix == "_blocks") {
     const auto& shape = m.codes->shape;
     if (shape.size() != 4 || shape.back() != 16) {
-      return Wrong("shape", *m.codes,
-                   fmt::format("has shape {}; blocks are [experts, rows, groups, 16]",
-                               ShapeOf(*m.codes)));
+      return Wrong(
+          "shape", *m.codes,
+          fmt::format("has shape {}; blocks are [experts, rows, groups, 16]", ShapeOf(*m.codes)));
     }
     if (m.scale->shape == std::vector<int64_t>(shape.begin(), shape.end() - 1)) return std::nullopt;
     return Wrong("shape", *m.scale,
@@ -292,11 +291,11 @@ std::optional<Finding> CheckScale(const Module& m) {
         // The group is the config's, so k is the scale's; the codes must hold as many.
         const int64_t words = WordsOf(m.k, s->bits, m.old_packing);
         if (words != m.codes->shape[1]) {
-          return Wrong("shape", *m.scale,
-                       fmt::format("has shape {}: {} groups of {} are {} elements and {} words of "
-                                   "{}-bit codes a row, but {}",
-                                   ShapeOf(*m.scale), m.groups, m.group, m.k, words, s->bits,
-                                   codes));
+          return Wrong(
+              "shape", *m.scale,
+              fmt::format("has shape {}: {} groups of {} are {} elements and {} words of "
+                          "{}-bit codes a row, but {}",
+                          ShapeOf(*m.scale), m.groups, m.group, m.k, words, s->bits, codes));
         }
         return Fits(m.scale, m.n, m.groups, codes);
       }
@@ -429,10 +428,10 @@ std::optional<Finding> CheckStatedShape(const Module& m, const TensorView& shape
                              stated[0], stated[1], packed, words, bits, words * 32 / bits));
   }
   if (m.group > 0 && m.groups > 0 && CeilDiv(stated[1], m.group) != m.groups) {
-    return Wrong("weight-shape", shape,
-                 fmt::format("states [{}, {}], which is {} groups of {}, but {} has {}", stated[0],
-                             stated[1], CeilDiv(stated[1], m.group), m.group, m.scale->name,
-                             m.groups));
+    return Wrong(
+        "weight-shape", shape,
+        fmt::format("states [{}, {}], which is {} groups of {}, but {} has {}", stated[0],
+                    stated[1], CeilDiv(stated[1], m.group), m.group, m.scale->name, m.groups));
   }
   return std::nullopt;
 }

@@ -23,9 +23,9 @@ struct Module {
   const TensorView* g_idx = nullptr;
   const TensorView* shape = nullptr;
   const TensorView* global = nullptr;
-  Role role;           // of the codes
+  Role role;  // of the codes
   Coding coding;
-  std::string method;  // id; empty: not known
+  std::string method;    // id; empty: not known
   int64_t n = 0, k = 0;  // logical extents as codes and scales say; 0: not known
   int64_t groups = 0;    // along k; 0: none
   int64_t group = 0;     // elements of a group; 0: none

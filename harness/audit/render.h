@@ -9,8 +9,8 @@
 
 namespace assay::audit {
 
-// interfaces.md §3; beside what it promises: notes, hidden, methods, degrees. Written piece by piece:
-// a large model's text would not fit beside its report.
+// interfaces.md §3; beside what it promises: notes, hidden, methods, degrees. Written piece by
+// piece: a large model's text would not fit beside its report.
 void WriteJson(const Report& report, const std::function<void(std::string_view)>& out);
 
 // Tables of at most 80 columns; a finding is one line, however long its names are.

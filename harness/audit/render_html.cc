@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "harness/audit/render.h"
+#include "harness/audit/text.h"
 #include "reports/html_parts.h"
 #include "reports/text.h"
 
@@ -14,11 +15,8 @@ using reports::Escaped;
 
 constexpr size_t kMostForms = 2000;  // rows of the table of tensors
 
-std::string Size(int64_t bytes) { return reports::BytesText(std::to_string(bytes)); }
-
 std::string Facts(const Report& report) {
-  const double rate =
-      report.speed.seconds > 0 ? static_cast<double>(report.speed.bytes) / report.speed.seconds : 0;
+  const double rate = GigabytesPerSecond(report.speed.bytes, report.speed.seconds);
   std::string out = "<p class=\"facts\">";
   const auto add = [&](std::string_view name, const std::string& value) {
     out += fmt::format("<span>{} <b>{}</b></span>\n", name, Escaped(value));
@@ -27,9 +25,8 @@ std::string Facts(const Report& report) {
   add("model", report.model);
   add("files", std::to_string(report.files));
   add("tensors", std::to_string(report.tensors.size()));
-  add("bytes", Size(report.bytes));
-  add("read in", fmt::format("{}, {:.1f} GB/s", reports::DurationText(report.speed.seconds),
-                             rate / 1e9));
+  add("bytes", SizeText(report.bytes));
+  add("read in", fmt::format("{}, {:.1f} GB/s", reports::DurationText(report.speed.seconds), rate));
   return out + "</p>\n";
 }
 
@@ -50,24 +47,28 @@ std::string FindingItems(const std::vector<Finding>& findings, const char* chip)
 
 std::string LegalChip(const std::optional<bool>& legal) {
   if (!legal) return "<span class=\"v not-executed\">unknown</span>";
-  return *legal ? "<span class=\"v pass\">legal</span>" : "<span class=\"v refused\">refused</span>";
+  return *legal ? "<span class=\"v pass\">legal</span>"
+                : "<span class=\"v refused\">refused</span>";
 }
 
 std::string BytesOfRanks(const DegreeRow& row) {
   if (row.bytes.empty()) return "&ndash;";
   const auto [least, largest] = std::minmax_element(row.bytes.begin(), row.bytes.end());
-  return *least == *largest ? Size(*least) : Size(*least) + " to " + Size(*largest);
+  return *least == *largest ? SizeText(*least) : SizeText(*least) + " to " + SizeText(*largest);
 }
 
 std::string Degrees(const Report& report) {
   std::string out =
-      "<h2>Tensor-parallel degrees</h2>\n<div class=\"scroll\"><table>\n<tr><th class=\"num\">TP</th>"
-      "<th></th><th class=\"num\">cut</th><th class=\"num\">whole</th><th class=\"num\">replicas</th>"
+      "<h2>Tensor-parallel degrees</h2>\n<div class=\"scroll\"><table>\n<tr><th "
+      "class=\"num\">TP</th>"
+      "<th></th><th class=\"num\">cut</th><th class=\"num\">whole</th><th "
+      "class=\"num\">replicas</th>"
       "<th class=\"num\">padded</th><th class=\"num\">refused</th><th>bytes a rank</th></tr>\n";
   for (const DegreeRow& row : report.tps) {
     out += fmt::format(
         "<tr><td class=\"num\">{}</td><td>{}</td><td class=\"num\">{}</td><td class=\"num\">{}</td>"
-        "<td class=\"num\">{}</td><td class=\"num\">{}</td><td class=\"num\">{}</td><td>{}</td></tr>\n",
+        "<td class=\"num\">{}</td><td class=\"num\">{}</td><td "
+        "class=\"num\">{}</td><td>{}</td></tr>\n",
         row.tp, LegalChip(row.legal), row.cut, row.whole, row.replicated, row.padded, row.refused,
         BytesOfRanks(row));
   }
@@ -84,8 +85,7 @@ std::string Degrees(const Report& report) {
                     ? "<p>No TP from 1 to 64 is legal.</p>\n"
                     : fmt::format("<p>Largest legal TP <b>{}</b> of {} (1 to 64 tried, split even, "
                                   "attn_tp = tp).</p>\n",
-                                  *report.largest_legal_tp,
-                                  fmt::join(report.legal_degrees, ", ")));
+                                  *report.largest_legal_tp, fmt::join(report.legal_degrees, ", ")));
 }
 
 std::string Methods(const Report& report) {
@@ -96,7 +96,7 @@ std::string Methods(const Report& report) {
     if (row.tensors == 0) continue;
     out += fmt::format(
         "<tr><td><code>{}</code></td><td class=\"num\">{}</td><td class=\"num\">{}</td></tr>\n",
-        Escaped(row.id), row.tensors, Size(row.bytes));
+        Escaped(row.id), row.tensors, SizeText(row.bytes));
   }
   return out + "</table></div>\n";
 }
@@ -117,19 +117,20 @@ std::string HiddenRows(const Report& report) {
 
 std::string Tensors(const Report& report) {
   const std::vector<Form> forms = FormsOf(report);
-  std::string out = "<h2>Tensors</h2>\n<details><summary>" +
-                    reports::Counted(static_cast<int64_t>(forms.size()), "form") +
-                    " of names that differ only in numbers</summary>\n<div class=\"scroll\"><table>\n"
-                    "<tr><th>first of its form</th><th class=\"num\">tensors</th><th>method</th>"
-                    "<th>shape</th>";
+  std::string out =
+      "<h2>Tensors</h2>\n<details><summary>" +
+      reports::Counted(static_cast<int64_t>(forms.size()), "form") +
+      " of names that differ only in numbers</summary>\n<div class=\"scroll\"><table>\n"
+      "<tr><th>first of its form</th><th class=\"num\">tensors</th><th>method</th>"
+      "<th>shape</th>";
   for (const int tp : report.degrees) out += fmt::format("<th>TP {}</th>", tp);
   out += "</tr>\n";
   for (size_t i = 0; i < std::min(forms.size(), kMostForms); ++i) {
     const TensorRow& row = *forms[i].first;
-    out += fmt::format(
-        "<tr><td><code>{}</code></td><td class=\"num\">{}</td><td>{}</td><td>[{}]</td>",
-        Escaped(row.name), forms[i].tensors, Escaped(report.methods[row.method].id),
-        fmt::join(row.shape, ", "));
+    out +=
+        fmt::format("<tr><td><code>{}</code></td><td class=\"num\">{}</td><td>{}</td><td>[{}]</td>",
+                    Escaped(row.name), forms[i].tensors, Escaped(report.methods[row.method].id),
+                    fmt::join(row.shape, ", "));
     for (size_t d = 0; d < report.degrees.size(); ++d) {
       if (report.placements.empty()) break;
       const Placement& p = report.placements[row.placement][d];
@@ -164,7 +165,8 @@ std::string RenderHtml(const Report& report) {
       "<header><div class=\"brand\">Assay audit</div>\n<h1>{}</h1>\n",
       headline, reports::kStyle, headline);
   out += Facts(report) + "</header>\n";
-  if (!report.findings.empty()) out += "<h2>Findings</h2>\n" + FindingItems(report.findings, "fail");
+  if (!report.findings.empty())
+    out += "<h2>Findings</h2>\n" + FindingItems(report.findings, "fail");
   out += Degrees(report) + Methods(report) + HiddenRows(report);
   if (!report.notes.empty()) {
     out += "<h2>Notes</h2>\n" + FindingItems(report.notes, "not-executed");

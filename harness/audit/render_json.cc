@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/audit/render.h"
+#include "harness/audit/text.h"
 
 namespace assay::audit {
 namespace {
@@ -93,10 +94,10 @@ void WriteJson(const Report& report, const std::function<void(std::string_view)>
                        row.tp == 0 ? std::string("null") : std::to_string(row.tp), Text(row.text),
                        row.tensors, Text(row.first));
   });
-  const double rate =
-      report.speed.seconds > 0 ? static_cast<double>(report.speed.bytes) / report.speed.seconds : 0;
-  out(fmt::format(",\n\"read\":{{\"bytes\":{},\"seconds\":{:.6g},\"gb_s\":{:.6g},\"threads\":{}}}}}\n",
-                  report.speed.bytes, report.speed.seconds, rate / 1e9, report.speed.threads));
+  const double rate = GigabytesPerSecond(report.speed.bytes, report.speed.seconds);
+  out(fmt::format(
+      ",\n\"read\":{{\"bytes\":{},\"seconds\":{:.6g},\"gb_s\":{:.6g},\"threads\":{}}}}}\n",
+      report.speed.bytes, report.speed.seconds, rate, report.speed.threads));
 }
 
 }  // namespace assay::audit

@@ -7,6 +7,7 @@
 
 #include "harness/audit/pattern.h"
 #include "harness/audit/render.h"
+#include "harness/audit/text.h"
 #include "reports/text.h"
 
 namespace assay::audit {
@@ -14,8 +15,6 @@ namespace {
 
 using reports::Visible;
 constexpr int kColumns = 80;
-
-std::string Size(int64_t bytes) { return reports::BytesText(std::to_string(bytes)); }
 
 std::string Paint(std::string_view text, const char* code, bool colour) {
   return colour ? fmt::format("\x1b[{}m{}\x1b[0m", code, text) : std::string(text);
@@ -32,15 +31,14 @@ std::string Hanging(const std::string& head, const std::string& text) {
 }
 
 std::string Head(const Report& report) {
-  const double rate =
-      report.speed.seconds > 0 ? static_cast<double>(report.speed.bytes) / report.speed.seconds : 0;
+  const double rate = GigabytesPerSecond(report.speed.bytes, report.speed.seconds);
   std::string out = "audit " + Visible(report.path) + "\n";
-  out += Hanging("", fmt::format("{}; {}, {}, {}; read in {}, {:.1f} GB/s, {}", report.model,
-                                 reports::Counted(report.files, "file"),
-                                 reports::Counted(static_cast<int64_t>(report.tensors.size()),
-                                                  "tensor"),
-                                 Size(report.bytes), reports::DurationText(report.speed.seconds),
-                                 rate / 1e9, reports::Counted(report.speed.threads, "thread")));
+  out += Hanging(
+      "", fmt::format("{}; {}, {}, {}; read in {}, {:.1f} GB/s, {}", report.model,
+                      reports::Counted(report.files, "file"),
+                      reports::Counted(static_cast<int64_t>(report.tensors.size()), "tensor"),
+                      SizeText(report.bytes), reports::DurationText(report.speed.seconds), rate,
+                      reports::Counted(report.speed.threads, "thread")));
   return out;
 }
 
@@ -48,7 +46,7 @@ std::string Methods(const Report& report) {
   std::string out = fmt::format("\n{:<34}{:>10}{:>14}\n", "method", "tensors", "bytes");
   for (const MethodRow& row : report.methods) {
     if (row.tensors == 0) continue;
-    out += fmt::format("{:<34}{:>10}{:>14}\n", Visible(row.id), row.tensors, Size(row.bytes));
+    out += fmt::format("{:<34}{:>10}{:>14}\n", Visible(row.id), row.tensors, SizeText(row.bytes));
   }
   return out;
 }
@@ -57,8 +55,8 @@ std::string Methods(const Report& report) {
 std::string BytesOfRanks(const DegreeRow& row) {
   if (row.bytes.empty()) return "-";
   const auto [least, largest] = std::minmax_element(row.bytes.begin(), row.bytes.end());
-  if (*least == *largest) return Size(*least);
-  return Size(*least) + " to " + Size(*largest);
+  if (*least == *largest) return SizeText(*least);
+  return SizeText(*least) + " to " + SizeText(*largest);
 }
 
 std::string Degrees(const Report& report) {
@@ -73,15 +71,14 @@ std::string Degrees(const Report& report) {
   for (const DegreeRow& row : report.tps) {
     if (row.why.empty() || row.why == before) continue;
     before = row.why;
-    out += row.legal ? fmt::format("TP {}: {}\n", row.tp, Visible(row.why))
-                     : Visible(row.why) + "\n";
+    out +=
+        row.legal ? fmt::format("TP {}: {}\n", row.tp, Visible(row.why)) : Visible(row.why) + "\n";
   }
   if (!report.largest_legal_tp) return out;
-  const std::string legal =
-      report.legal_degrees.empty()
-          ? "no TP from 1 to 64 is legal"
-          : fmt::format("largest legal TP {} ({})", *report.largest_legal_tp,
-                        fmt::join(report.legal_degrees, ", "));
+  const std::string legal = report.legal_degrees.empty()
+                                ? "no TP from 1 to 64 is legal"
+                                : fmt::format("largest legal TP {} ({})", *report.largest_legal_tp,
+                                              fmt::join(report.legal_degrees, ", "));
   return out + Hanging("", legal + "; split even, attn_tp = tp, 1 to 64 tried");
 }
 
@@ -100,9 +97,7 @@ std::string HiddenRows(const Report& report) {
     const std::string tp =
         degrees.empty() ? "any TP" : fmt::format("TP {}", fmt::join(degrees, ","));
     const std::string tensors =
-        first->tensors == 0
-            ? ""
-            : fmt::format(" ({})", reports::Counted(first->tensors, "tensor"));
+        first->tensors == 0 ? "" : fmt::format(" ({})", reports::Counted(first->tensors, "tensor"));
     out += Hanging(fmt::format("{:<5}{:<12} ", std::get<0>(key), tp), std::get<1>(key) + tensors);
   }
   return out;
@@ -125,7 +120,8 @@ std::string Lines(std::string_view title, const std::vector<Finding>& findings, 
 std::string FindingLine(const Finding& f) {
   std::string line = f.kind;
   if (!f.tensor.empty()) line += " " + f.tensor;
-  const std::string file = f.file.substr(f.file.rfind('/') == f.file.npos ? 0 : f.file.rfind('/') + 1);
+  const std::string file =
+      f.file.substr(f.file.rfind('/') == f.file.npos ? 0 : f.file.rfind('/') + 1);
   if (!file.empty()) line += f.tensor.empty() ? " " + file : " (" + file + ")";
   return Visible(line + ": " + f.detail);
 }
@@ -150,8 +146,8 @@ std::string RenderTerminal(const Report& report, bool colour) {
   out += Lines("findings", report.findings, colour, "1;31");
   out += report.findings.empty()
              ? "\nno findings\n"
-             : fmt::format("\n{}\n", reports::Counted(
-                                         static_cast<int64_t>(report.findings.size()), "finding"));
+             : fmt::format("\n{}\n", reports::Counted(static_cast<int64_t>(report.findings.size()),
+                                                      "finding"));
   return out;
 }
 

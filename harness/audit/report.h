@@ -69,10 +69,10 @@ struct Speed {
 
 struct Report {
   std::string path;
-  std::string model;    // "DeepseekV3ForCausalLM", or why none is known
-  bool known = false;   // the planner knows it
+  std::string model;   // "DeepseekV3ForCausalLM", or why none is known
+  bool known = false;  // the planner knows it
   int64_t files = 0, bytes = 0;
-  std::vector<int> degrees;  // as asked for
+  std::vector<int> degrees;        // as asked for
   std::vector<TensorRow> tensors;  // sorted by name
   std::vector<MethodRow> methods;
   std::vector<std::vector<Placement>> placements;  // [..][degrees]

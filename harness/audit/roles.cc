@@ -11,8 +11,7 @@ namespace {
 
 using Types = uint64_t;  // a bit for each DType
 constexpr Types Of(DType dtype) { return Types{1} << static_cast<uint32_t>(dtype); }
-constexpr Types kFloats =
-    Of(DType::kF32) | Of(DType::kF16) | Of(DType::kBF16) | Of(DType::kF64);
+constexpr Types kFloats = Of(DType::kF32) | Of(DType::kF16) | Of(DType::kBF16) | Of(DType::kF64);
 constexpr Types kFp8 = Of(DType::kF8E4M3) | Of(DType::kF8E5M2);
 constexpr Types kBytes = Of(DType::kU8) | Of(DType::kI8);
 constexpr Types kInts = Of(DType::kI32) | Of(DType::kI64);
@@ -48,7 +47,8 @@ constexpr std::array<Row, 29> kRows = {{
     {"_scales", Part::kScale, kExponents, "U8 or F8_E8M0"},
     {".weight_zero_point", Part::kZero, kInts | kBytes, "I32, I8, U8 or I64"},
     {".qzeros", Part::kZero, Of(DType::kI32), "I32", true},
-    {".weight_offset_second", Part::kOffset, kFloats | kInts | kBytes, "a float or an integer type"},
+    {".weight_offset_second", Part::kOffset, kFloats | kInts | kBytes,
+     "a float or an integer type"},
     {".weight_offset", Part::kOffset, kFloats | kInts | kBytes, "a float or an integer type"},
     {"_weight_offset", Part::kOffset, kFloats | kInts | kBytes, "a float or an integer type"},
     {".input_offset", Part::kOffset, kFloats | kInts | kBytes, "a float or an integer type"},
@@ -116,8 +116,8 @@ Lens CodesLens(const TensorView& tensor, const Role& role, const TensorSource& s
   } else if (tensor.dtype == DType::kI32 && !role.along_k) {
     lens.watch = Watch::kIntWords;
     // Zero is stored as 2^(bits - 1), in words that hold whole codes.
-    constexpr std::pair<int, uint32_t> kZeros[] = {{2, 0xAAAAAAAAu}, {4, 0x88888888u},
-                                                   {8, 0x80808080u}};
+    constexpr std::pair<int, uint32_t> kZeros[] = {
+        {2, 0xAAAAAAAAu}, {4, 0x88888888u}, {8, 0x80808080u}};
     for (const auto& [bits, word] : kZeros) {
       const int64_t words = coding.group * bits / 32;
       if (bits != coding.bits || coding.group <= 0 || coding.group * bits % 32 != 0) continue;
@@ -197,8 +197,8 @@ std::vector<std::string_view> AxesOf(const TensorView& tensor, const Role& role)
   if (role.suffix == "_blocks" && rank >= 3) return {"byte", "group", "row", "expert"};
   if (role.part == Part::kBlocks) return {"block", "row", "expert"};
   if (rank == 1) {
-    const bool rows = role.part == Part::kScale || role.part == Part::kZero ||
-                      role.part == Part::kOffset;
+    const bool rows =
+        role.part == Part::kScale || role.part == Part::kZero || role.part == Part::kOffset;
     return {rows ? "row" : "element"};
   }
   if (role.part == Part::kScale) {
@@ -226,8 +226,7 @@ std::string_view ModuleOf(std::string_view name, const Role& role) {
 }
 
 std::string Sibling(std::string_view module, std::string_view suffix) {
-  return module.empty() ? std::string(suffix.substr(1))
-                        : std::string(module) + std::string(suffix);
+  return module.empty() ? std::string(suffix.substr(1)) : std::string(module) + std::string(suffix);
 }
 
 Role RoleOf(const TensorView& tensor, const TensorSource& source) {
@@ -287,8 +286,8 @@ std::string PlaceOf(const TensorView& tensor, const Role& role, uint64_t index, 
   for (size_t i = 0; i < tensor.shape.size(); ++i) {
     const auto extent =
         static_cast<uint64_t>(std::max<int64_t>(tensor.shape[tensor.shape.size() - 1 - i], 1));
-    std::string name =
-        i < axes.size() ? std::string(axes[i]) : fmt::format("axis {}", tensor.shape.size() - 1 - i);
+    std::string name = i < axes.size() ? std::string(axes[i])
+                                       : fmt::format("axis {}", tensor.shape.size() - 1 - i);
     uint64_t at = rest % extent;
     if (i == 0 && unit > 1) {
       name = "group";

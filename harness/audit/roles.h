@@ -12,7 +12,7 @@
 namespace assay::audit {
 
 enum class Part : uint8_t {
-  kDense,        // numbers that are the weights, norms, biases themselves
+  kDense,  // numbers that are the weights, norms, biases themselves
   kBias,
   kCodes,        // packed or plain codes of quantised weights
   kBlocks,       // GGUF: codes and scales together
@@ -22,13 +22,13 @@ enum class Part : uint8_t {
   kOffset,       // zero points, never packed
   kGIdx,
   kShape,
-  kOther,        // integers that are no codes: tables, packed scales
+  kOther,  // integers that are no codes: tables, packed scales
 };
 
 struct Role {
   Part part = Part::kOther;
-  std::string_view suffix;  // of the table: ".weight_packed", "_blocks"; empty: of no known kind
-  bool along_k = false;     // GPTQ, AWQ: the stored rows lie along K
+  std::string_view suffix;   // of the table: ".weight_packed", "_blocks"; empty: of no known kind
+  bool along_k = false;      // GPTQ, AWQ: the stored rows lie along K
   std::string_view allowed;  // the types that the suffix may have, for messages: "I32 or U8"
   bool type_fits = true;
 };
@@ -43,8 +43,8 @@ Role RoleOf(const TensorView& tensor, const TensorSource& source);
 
 // What the values' pass needs beside the role.
 struct Coding {
-  int bits = 4;            // of packed integer codes
-  int64_t group = 0;       // elements of a group of symmetric codes along the stored row; 0: none
+  int bits = 4;       // of packed integer codes
+  int64_t group = 0;  // elements of a group of symmetric codes along the stored row; 0: none
   bool fnuz = false;
 };
 Lens LensOf(const TensorView& tensor, const Role& role, const TensorSource& source,

@@ -78,7 +78,7 @@ class Files {
       file->error = "cannot be opened: " + Reason(errno);
       return;
     }
-    struct stat status{};
+    struct stat status {};
     if (fstat(file->descriptor, &status) != 0 || !S_ISREG(status.st_mode)) {
       close(file->descriptor);
       file->descriptor = -1;
@@ -99,7 +99,8 @@ std::string ReadAt(int descriptor, uint64_t offset, std::span<std::byte> into) {
     const ssize_t got = pread(descriptor, into.data(), into.size(), static_cast<off_t>(offset));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return fmt::format("cannot be read at byte {}: {}", offset, Reason(errno));
-    if (got == 0) return fmt::format("ends at byte {}: it became shorter while it was read", offset);
+    if (got == 0)
+      return fmt::format("ends at byte {}: it became shorter while it was read", offset);
     into = into.subspan(static_cast<size_t>(got));
     offset += static_cast<uint64_t>(got);
   }

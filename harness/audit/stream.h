@@ -23,9 +23,9 @@ struct StreamItem {
 
 struct StreamError {
   uint32_t file = 0;
-  size_t item = 0;       // the first one that could not be read
-  std::string reason;    // one line
-  size_t more = 0;       // further items of the same file
+  size_t item = 0;     // the first one that could not be read
+  std::string reason;  // one line
+  size_t more = 0;     // further items of the same file
 };
 
 struct StreamProgress {

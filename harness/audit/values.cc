@@ -103,7 +103,7 @@ void LookScales(std::span<const std::byte> bytes, uint64_t first, Tally* tally) 
     tally->all_zero = tally->all_zero && largest == 0;
     tally->least = std::min<uint64_t>(tally->least, static_cast<U>(least));
     tally->largest = std::max<uint64_t>(tally->largest, static_cast<U>(largest));
-    if (any > F::kMagnitude) tally->constant = false;
+    tally->negative = tally->negative || any > F::kMagnitude;
     if (largest < static_cast<S>(F::kInf) && least >= static_cast<S>(F::kNormal) &&
         any <= F::kMagnitude) {
       continue;
@@ -112,7 +112,6 @@ void LookScales(std::span<const std::byte> bytes, uint64_t first, Tally* tally) 
       LookAt<F>(Load<U>(from + i * sizeof(U)), true, first + at / sizeof(U) + i, tally);
     }
   }
-  tally->constant = tally->constant && tally->least == tally->largest;
 }
 
 // One byte a value: `suspicious` of the block's least and largest byte under `mask`.
@@ -134,7 +133,6 @@ void LookBytes(std::span<const std::byte> bytes, uint64_t first, uint8_t mask, T
     if (!suspicious(least, largest)) continue;
     for (size_t i = 0; i < count; ++i) each(Load<uint8_t>(from + i), first + at + i);
   }
-  tally->constant = tally->constant && tally->least == tally->largest;
 }
 
 void LookE4M3(std::span<const std::byte> bytes, uint64_t first, Tally* tally) {
@@ -201,7 +199,8 @@ void LookE8M0(std::span<const std::byte> bytes, uint64_t first, Tally* tally) {
 // Packed codes. A word that is all zeros is rare enough to look at its block again.
 void LookWords(const Lens& lens, uint32_t mask, uint64_t group_bytes,
                std::span<const std::byte> bytes, uint64_t offset, Tally* tally) {
-  const size_t block = group_bytes == 0 ? kBlock : std::max<size_t>(kBlock / group_bytes, 1) * group_bytes;
+  const size_t block =
+      group_bytes == 0 ? kBlock : std::max<size_t>(kBlock / group_bytes, 1) * group_bytes;
   for (size_t at = 0; at < bytes.size(); at += block) {
     const std::byte* from = bytes.data() + at;
     const size_t size = std::min(block, bytes.size() - at);
@@ -238,7 +237,6 @@ void LookRange(const Lens& lens, std::span<const std::byte> bytes, uint64_t offs
     tally->largest = std::max(tally->largest, shown);
     if (value < lens.least || value > lens.largest) tally->Add(Issue::kRange, index);
   }
-  tally->constant = tally->constant && tally->least == tally->largest;
 }
 
 void LookOffsets(const Lens& lens, std::span<const std::byte> bytes, uint64_t offset,
@@ -259,7 +257,6 @@ void LookOffsets(const Lens& lens, std::span<const std::byte> bytes, uint64_t of
     tally->least = std::min(tally->least, bits);
     tally->largest = std::max(tally->largest, bits);
   }
-  tally->constant = tally->constant && tally->least == tally->largest;
 }
 
 uint64_t GroupBytes(const Lens& lens) {
@@ -287,7 +284,7 @@ void Tally::Merge(const Tally& later) {
   all_zero = all_zero && later.all_zero;
   least = std::min(least, later.least);
   largest = std::max(largest, later.largest);
-  constant = constant && later.constant && least == largest;
+  negative = negative || later.negative;
 }
 
 size_t Grain(const Lens& lens) {

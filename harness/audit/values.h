@@ -45,12 +45,14 @@ struct Tally {
   };
   std::array<Entry, static_cast<size_t>(Issue::kCount)> issues{};
   uint64_t bytes = 0;
-  bool all_zero = true;  // every bit but signs
-  // Whether every 32-bit word (of scales: every value) is the same. Only of scales and zero points.
-  bool constant = true;
-  uint64_t least = UINT64_MAX, largest = 0;  // of scales: bits of the magnitudes
+  bool all_zero = true;   // every bit but signs
+  bool negative = false;  // of scales: one has its sign bit set
+  // Of scales the magnitudes' bits, of zero points the numbers, in the same order.
+  uint64_t least = UINT64_MAX, largest = 0;
 
   const Entry& of(Issue issue) const { return issues[static_cast<size_t>(issue)]; }
+  // Whether every value is the same. Only of scales and zero points.
+  bool constant() const { return !negative && least == largest; }
   void Add(Issue issue, uint64_t index);
   void Merge(const Tally& later);  // of bytes that follow
   friend bool operator==(const Tally&, const Tally&) = default;

@@ -49,8 +49,7 @@ constexpr std::array<Row, 43> kRows = {{
     {Watch::kScaleBF16, Issue::kDenormal, true, "denormal", "a denormal scale",
      "kernels that flush denormals read it as zero"},
     {Watch::kScaleBF16, Issue::kNegative, false, "negative", "a negative scale", kScaleAllowed},
-    {Watch::kE4M3, Issue::kNan, true, "nan", "an FP8 code of NaN",
-     "0x7F and 0xFF are no weights"},
+    {Watch::kE4M3, Issue::kNan, true, "nan", "an FP8 code of NaN", "0x7F and 0xFF are no weights"},
     {Watch::kE4M3Fnuz, Issue::kNan, true, "nan", "an FP8 fnuz code of NaN", "0x80 is no weight"},
     {Watch::kE5M2, Issue::kNan, true, "nan", "an FP8 code of NaN",
      "0x7D to 0x7F and 0xFD to 0xFF are no weights"},
@@ -112,10 +111,10 @@ class Values {
       const std::string place = PlaceOf(view, facts_.roles[i], entry.first, UnitOf(lens));
       const std::string where =
           place.empty() ? "" : (entry.count == 1 ? " at " : ", the first at ") + place;
-      const std::string count =
-          entry.count == 1 ? std::string(row.what)
-                           : fmt::format("{}, {} times of {}", row.what, entry.count,
-                                         Counted(lens, tally.bytes));
+      const std::string count = entry.count == 1
+                                    ? std::string(row.what)
+                                    : fmt::format("{}, {} times of {}", row.what, entry.count,
+                                                  Counted(lens, tally.bytes));
       Tell(row.finding, std::string(row.kind), i,
            fmt::format("holds {}{}; {}", count, where, Allowed(row, lens)));
     }
@@ -139,8 +138,8 @@ class Values {
   void Tell(bool finding, std::string kind, size_t i, std::string detail) {
     const Listing::Entry& entry = listing_.entries()[i];
     (finding ? report_.findings : report_.notes)
-        .push_back({std::move(kind), entry.view.name, listing_.files[entry.file],
-                    std::move(detail)});
+        .push_back(
+            {std::move(kind), entry.view.name, listing_.files[entry.file], std::move(detail)});
   }
 
   const Listing& listing_;
@@ -172,10 +171,9 @@ void JudgePeers(const Listing& listing, Report* report) {
   }
   for (const auto& [pattern, types] : patterns) {
     if (types.size() < 2) continue;
-    const auto usual =
-        std::max_element(types.begin(), types.end(), [](const auto& a, const auto& b) {
-          return a.second.count < b.second.count;
-        });
+    const auto usual = std::max_element(
+        types.begin(), types.end(),
+        [](const auto& a, const auto& b) { return a.second.count < b.second.count; });
     for (const auto& [dtype, seen] : types) {
       // Half and half says nothing about who is wrong.
       if (dtype == usual->first || seen.count * 2 >= usual->second.count) continue;
