@@ -24,6 +24,7 @@ constexpr size_t kMaxConfigBytes = 16 << 20;
 constexpr size_t kMaxIndexBytes = 100'000'000;
 constexpr JsonLimits kIndexLimits{.max_depth = 8, .max_values = 4'000'000};
 constexpr const char* kSingleName = "model.safetensors";
+constexpr const char* kModelSlimName = "quant_model_description.json";
 constexpr const char* kIndexName = "model.safetensors.index.json";
 constexpr std::string_view kSuffix = ".safetensors";
 constexpr std::string_view kGgufSuffix = ".gguf";
@@ -81,6 +82,33 @@ Result<WeightMap> ReadIndex(const fs::path& path) {
     weight_map.emplace_hint(weight_map.end(), tensor, std::move(name));
   }
   return weight_map;
+}
+
+// ModelSlim says in a file of its own how each tensor is stored. Engines and planners get one text:
+// config.json with that file under quantization_config.
+Result<std::string> WithDescription(const std::string& config_json, const std::string& where,
+                                    const std::string& path) {
+  const Result<std::string> text = ReadTextFile(path, kMaxIndexBytes);
+  if (!text.ok()) return text.error();
+  const Result<json> description = ParseStrictJson(*text, ShownPath(path), kIndexLimits);
+  if (!description.ok()) return description.error();
+  Result<json> config = ParseStrictJson(config_json, where, JsonLimits());
+  if (!config.ok()) return config.error();
+  if (!config->is_object() || !description->is_object()) {
+    return Error{
+        fmt::format("{}: must be a JSON object", config->is_object() ? ShownPath(path) : where)};
+  }
+  json& quant = (*config)["quantization_config"];
+  if (quant.is_null()) quant = json::object();
+  const bool ours = quant.is_object() &&
+                    (!quant.contains("quant_method") || quant["quant_method"] == json("ascend"));
+  if (!ours) {
+    return Error{fmt::format("{}: its quantization_config is another producer's than {} beside it",
+                             where, kModelSlimName)};
+  }
+  quant["quant_method"] = "ascend";
+  quant["quant_description"] = *description;
+  return config->dump();
 }
 
 // A folder without safetensors under their usual names.
@@ -220,6 +248,12 @@ Result<std::unique_ptr<Checkpoint>> Checkpoint::Open(const std::string& path) {
   if (!config_json.ok()) {
     return Error{config_json.error().message + "; a checkpoint needs its config.json",
                  config_json.error().kind};
+  }
+  if (const fs::path description = located->folder / kModelSlimName; Exists(description)) {
+    Result<std::string> merged =
+        WithDescription(*config_json, ShownPath(config_path), description.string());
+    if (!merged.ok()) return merged.error();
+    config_json = std::move(merged);
   }
   Result<ModelConfig> config = ParseModelConfig(*config_json, ShownPath(config_path));
   if (!config.ok()) return config.error();

@@ -61,6 +61,37 @@ TEST(Checkpoint, OpensShardsThroughTheIndex) {
   EXPECT_EQ((*checkpoint)->path(), folder.path());
 }
 
+// ModelSlim's description is a file beside config.json; engines and the planner get one text.
+TEST(Checkpoint, ADescriptionBesideTheConfigIsPartOfIt) {
+  const char* kName = "quant_model_description.json";
+  TempFolder folder;
+  folder.Write("config.json", LlamaJson());
+  folder.Write("model.safetensors", FileOf({"a1"}));
+  folder.Write(kName, R"({"a1": "W4A8_DYNAMIC", "a2": "FLOAT", "group_size": 256})");
+  const auto checkpoint = Checkpoint::Open(folder.path());
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.error().message;
+  const QuantConfig& quant = (*checkpoint)->config().quant;
+  EXPECT_EQ(quant.method, "ascend");
+  EXPECT_EQ(quant.description.at("a1"), "W4A8_DYNAMIC");
+  EXPECT_EQ(quant.group_size, 256);
+  const auto again = ParseModelConfig((*checkpoint)->config_json(), "engine");
+  ASSERT_TRUE(again.ok());
+  EXPECT_EQ(again->quant.description, quant.description);
+  folder.Write(kName, "[1]");
+  ExpectRefused(folder.path(), {kName});
+  folder.Write(kName, "{");
+  ExpectRefused(folder.path(), {kName});
+  folder.Write(kName, "{}");
+  std::string other = LlamaJson();
+  other.insert(other.find('{') + 1, R"("quantization_config": {"quant_method": "fp8"},)");
+  folder.Write("config.json", other);
+  ExpectRefused(folder.path(), {kName, "another producer"});
+  other = LlamaJson();
+  other.insert(other.find('{') + 1, R"("quantization_config": {"quant_method": 7},)");
+  folder.Write("config.json", other);
+  ExpectRefused(folder.path(), {kName});
+}
+
 TEST(Checkpoint, IndexAndFilesMustAgree) {
   using Entries = std::vector<std::pair<std::string, std::string>>;
   const std::string a = "a.safetensors", b = "b.safetensors";

@@ -227,6 +227,8 @@ QuantConfig ReadOne(ConfigReader& config) {
     if (scheme.format.empty()) scheme.format = config.String("format", "dense");
     scheme.method = quant.method;
     scheme.ignore = config.Strings("ignore");
+    scheme.fnuz = config.String("fmt", "") == "e4m3fnuz";
+    for (QuantConfig& group : scheme.groups) group.fnuz = scheme.fnuz;
     return scheme;
   }
   for (const Producer& producer : kProducers) {
