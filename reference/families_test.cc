@@ -267,49 +267,5 @@ TEST(Families, GptOssStoresItsExpertsTransposedAndAlternating) {
   }
 }
 
-// The same experts in one tensor, gate's rows before up's: the same slices.
-TEST(Families, ExpertsInOneTensorAreTheSameExperts) {
-  const Opened model = OpenModel("qwen3moe-mini");
-  Overlay fused(*model.checkpoint);
-  const int64_t experts = model.config().experts, inner = model.config().moe_intermediate;
-  for (const int64_t layer : {0, 1, 2}) {
-    const std::string base = "model.layers." + std::to_string(layer) + ".mlp.experts.";
-    std::vector<std::byte> both, down;
-    for (int64_t e = 0; e < experts; ++e) {
-      for (const char* module : {"gate_proj", "up_proj", "down_proj"}) {
-        const std::string name = base + std::to_string(e) + "." + module + ".weight";
-        const TensorView* view = model.checkpoint->Find(name);
-        auto& to = std::string_view(module) == "down_proj" ? down : both;
-        to.insert(to.end(), view->bytes.begin(), view->bytes.end());
-        fused.removed.insert(name);
-      }
-    }
-    const int64_t hidden = model.config().hidden;
-    fused.changed.Put(base + "gate_up_proj", DType::kBF16, {experts, 2 * inner, hidden}, both);
-    fused.changed.Put(base + "down_proj", DType::kBF16, {experts, hidden, inner}, down);
-  }
-  const auto oracle = Oracle::Create(model.config(), fused);
-  ASSERT_TRUE(oracle.ok()) << oracle.error().message;
-  EXPECT_EQ((*oracle)->Components(), model.oracle->Components());
-  EXPECT_TRUE((*oracle)->Unused().empty());
-  for (const char* component :
-       {"L0.moe.e0.gate.weight", "L1.moe.e6.up.weight", "L2.moe.e3.down.weight"}) {
-    for (const int rank : {0, 1, 3}) {
-      const Where where = {{4, 4}, rank};
-      EXPECT_EQ(SliceOf(**oracle, component, where).bytes,
-                SliceOf(*model.oracle, component, where).bytes);
-    }
-  }
-  EXPECT_NE(SliceOf(**oracle, "L1.moe.e6.up.weight", Where{}).bytes,
-            SliceOf(**oracle, "L1.moe.e6.gate.weight", Where{}).bytes);
-  // A tensor that holds other numbers of experts is named.
-  fused.changed.Put("model.layers.1.mlp.experts.down_proj", DType::kBF16, {1, 80, 192},
-                    std::vector<std::byte>(2 * 80 * 192));
-  const auto wrong = Oracle::Create(model.config(), fused);
-  ASSERT_FALSE(wrong.ok());
-  EXPECT_NE(wrong.error().message.find("layers.1.mlp.experts.down_proj"), std::string::npos);
-  EXPECT_NE(wrong.error().message.find("7 experts"), std::string::npos) << wrong.error().message;
-}
-
 }  // namespace
 }  // namespace assay::reference

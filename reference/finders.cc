@@ -70,7 +70,13 @@ std::optional<Grid> ParameterFinder::Locate(std::string_view suffix) const {
   }
   const TensorView* view = source_.Find(fmt::format("{}.{}", parameter_.source, suffix));
   if (view == nullptr) return std::nullopt;
-  return WholeGrid(*view);
+  Grid grid = WholeGrid(*view);
+  if (parameter_.flat && view->shape.size() > 1) {
+    grid.row_step = view->shape.back();
+    grid.rows = grid.row_step > 0 ? grid.rows * grid.columns / grid.row_step : 0;
+    grid.columns = grid.row_step;
+  }
+  return grid;
 }
 
 const TensorView* ParameterFinder::View(std::string_view suffix, const Grid& grid) const {
@@ -101,7 +107,7 @@ const TensorView* ParameterFinder::View(std::string_view suffix, const Grid& gri
 
 const TensorView* ParameterFinder::Find(std::string_view suffix) const {
   if (headers_ && suffix == "weight_shape") return nullptr;
-  if (parameter_.fused.stem.empty()) {
+  if (parameter_.fused.stem.empty() && !parameter_.flat) {
     return source_.Find(fmt::format("{}.{}", parameter_.source, suffix));
   }
   if (const auto found = subs_.find(suffix); found != subs_.end()) return &found->second->view;

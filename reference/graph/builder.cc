@@ -3,6 +3,8 @@
 #include <string_view>
 #include <utility>
 
+#include "reference/graph/gguf_names.h"
+
 namespace assay::reference {
 namespace {
 
@@ -14,36 +16,6 @@ std::string WithoutExpert(const std::string& path, int64_t expert) {
   const size_t at = out.find(part);
   if (at != std::string::npos) out.replace(at, part.size(), ".");
   return out;
-}
-
-// llama.cpp's names of dense models' modules.
-struct ModuleRow {
-  std::string_view hugging_face, gguf;
-};
-constexpr ModuleRow kModules[] = {
-    {"embed_tokens", "token_embd"},
-    {"norm", "output_norm"},
-    {"lm_head", "output"},
-    {"input_layernorm", "attn_norm"},
-    {"self_attn.q_proj", "attn_q"},
-    {"self_attn.k_proj", "attn_k"},
-    {"self_attn.v_proj", "attn_v"},
-    {"self_attn.o_proj", "attn_output"},
-    {"self_attn.q_norm", "attn_q_norm"},
-    {"self_attn.k_norm", "attn_k_norm"},
-    {"post_attention_layernorm", "ffn_norm"},
-    {"mlp.gate_proj", "ffn_gate"},
-    {"mlp.up_proj", "ffn_up"},
-    {"mlp.down_proj", "ffn_down"},
-};
-
-// BuildGraph lets only families through whose modules are all there; another name stays as it is
-// and is reported as missing.
-std::string_view GgufModule(std::string_view module) {
-  for (const ModuleRow& row : kModules) {
-    if (row.hugging_face == module) return row.gguf;
-  }
-  return module;
 }
 
 Domain DomainOf(Cut cut) {

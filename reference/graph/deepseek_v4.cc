@@ -41,7 +41,8 @@ Result<Graph> ListDeepseekV4(const ModelConfig& config, const TensorSource& sour
 }
 
 bool IsUnplanned(const ModelConfig& config, std::string_view tensor) {
-  const std::string layers = config.prefix + "layers.";
+  const bool gguf = config.container == Container::kGguf;
+  const std::string layers = gguf ? "blk." : config.prefix + "layers.";
   if (!tensor.starts_with(layers)) return false;
   tensor.remove_prefix(layers.size());
   const size_t dot = tensor.find('.');
@@ -51,7 +52,8 @@ bool IsUnplanned(const ModelConfig& config, std::string_view tensor) {
   }
   const std::string_view module = tensor.substr(dot + 1);
   if (config.family == Family::kDeepseekV4) return module.starts_with("attn.");
-  return config.family == Family::kMinimaxM3 && module.starts_with("self_attn.index_");
+  return config.family == Family::kMinimaxM3 &&
+         module.starts_with(gguf ? "indexer." : "self_attn.index_");
 }
 
 }  // namespace assay::reference

@@ -19,8 +19,8 @@ constexpr FamilyRow kFamilies[] = {
     {Family::kGptOss, nullptr, ListGptOss, false},
     {Family::kDeepseekV4, nullptr, ListDeepseekV4, false},
     {Family::kKimiLinear, nullptr, ListKimi, false},
-    {Family::kKimiK3, nullptr, ListKimi, false},
-    {Family::kMinimaxM3, nullptr, ListMinimaxM3, false},
+    {Family::kKimiK3, nullptr, ListKimi, true},
+    {Family::kMinimaxM3, nullptr, ListMinimaxM3, true},
 };
 
 // Whatever the ops are.

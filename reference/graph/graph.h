@@ -61,6 +61,7 @@ struct Parameter {
   // them: sinks, convolutions, tables. No method is looked for.
   std::string exact;
   bool longer = false;  // of `exact`: values beyond the logical ones are ignored
+  bool flat = false;    // stored with more extents, all but the last of which are the rows
   int64_t expert = -1;  // whose it is; -1: no routed expert's
   std::string mlp;      // gate, up and down of one MLP have this in common: "L1.moe.e5"
   Fused fused;

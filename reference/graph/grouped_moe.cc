@@ -1,5 +1,7 @@
 // Families with grouped query attention and experts: Qwen3-MoE, gpt-oss, MiniMax-M3. Parameters
 // alone; the names are formats.md §8's and those of the shipped files.
+#include <utility>
+
 #include "reference/graph/listing.h"
 
 namespace assay::reference {
@@ -15,10 +17,13 @@ Status CheckAttention(const ModelConfig& c) {
 void Mlp(Listing* list, int64_t layer) {
   const ModelConfig& c = list->config();
   if (!c.is_moe(layer)) {
-    list->Mlp("mlp", list->Choose({"mlp", "block_sparse_moe"}), c.intermediate, c.mlp_bias);
+    list->Mlp("mlp", "mlp", c.intermediate, c.mlp_bias);
     return;
   }
-  const std::string moe = list->Choose({"mlp.experts", "block_sparse_moe.experts"});
+  // MiniMax-M3's own name first, for it is what llama.cpp's are looked up by.
+  std::vector<std::string> names = {"mlp.experts", "block_sparse_moe.experts"};
+  if (c.family == Family::kMinimaxM3) std::swap(names[0], names[1]);
+  const std::string moe = list->Choose(names);
   const std::string base = moe.substr(0, moe.find('.'));
   list->Matrix("router.logits", list->Choose({base + ".gate", base + ".router"}),
                list->Whole(c.experts), list->Whole(c.hidden), c.router_bias);

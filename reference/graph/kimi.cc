@@ -23,7 +23,8 @@ void DeltaAttention(Listing* list) {
   list->Exact("attn.a_log", module + "A_log", heads, one).longer = true;
   list->Matrix("attn.b", module + "b_proj", heads, hidden);
   if (c.kda_full_gate) {
-    list->Matrix("attn.g", module + "g_proj", channels, hidden);
+    const bool gguf = c.container == Container::kGguf;  // there MLA's gate has another name
+    list->Matrix("attn.g", gguf ? "ssm_g" : module + "g_proj", channels, hidden);
   } else {
     list->Matrix("attn.g_a", module + "g_a_proj", rank, hidden);
     list->Matrix("attn.g_b", module + "g_b_proj", channels, rank);
@@ -50,7 +51,15 @@ void LatentAttention(Listing* list) {
   list->Matrix("attn.kv_a", module + "kv_a_proj_with_mqa", list->Whole(c.kv_lora + c.qk_rope),
                hidden);
   list->Vector("attn.kv_a_norm", module + "kv_a_layernorm", c.kv_lora);
-  list->Matrix("attn.kv_b", module + "kv_b_proj", kv_heads, list->Whole(c.kv_lora));
+  if (c.container == Container::kGguf && list->Has("attn_k_b")) {
+    // Split and k's part transposed, [heads, lora, nope] and [heads, v, lora], whole on every rank.
+    list->Matrix("attn.k_b", "attn_k_b", list->Whole(c.heads * c.kv_lora), list->Whole(c.qk_nope))
+        .flat = true;
+    list->Matrix("attn.v_b", "attn_v_b", list->Whole(c.heads * c.v_dim), list->Whole(c.kv_lora))
+        .flat = true;
+  } else {
+    list->Matrix("attn.kv_b", module + "kv_b_proj", kv_heads, list->Whole(c.kv_lora));
+  }
   if (c.mla_gate) list->Matrix("attn.gate", module + "g_proj", v_heads, hidden);
   list->Matrix("attn.out", module + "o_proj", hidden, v_heads);
 }
@@ -82,8 +91,13 @@ void Mlp(Listing* list, int64_t layer) {
   }
 }
 
-void Residual(Listing* list, const std::string& path, const std::string& module) {
+void Residual(Listing* list, const std::string& path, const std::string& module,
+              const std::string& gguf) {
   if (list->config().attn_res_block == 0) return;
+  if (list->config().container == Container::kGguf) {  // norm and projection multiplied
+    list->Vector(path + ".score", gguf, list->config().hidden);
+    return;
+  }
   list->Vector(path + ".norm", module + "_norm", list->config().hidden);
   list->Matrix(path + ".proj", module + "_proj", list->Whole(1),
                list->Whole(list->config().hidden));
@@ -112,19 +126,19 @@ Result<Graph> ListKimi(const ModelConfig& config, const TensorSource& source) {
   list.Embed("embed_tokens");
   for (int64_t layer = 0; layer < config.layers; ++layer) {
     list.Layer(layer);
-    Residual(&list, "attn_res", "self_attention_res");
+    Residual(&list, "attn_res", "self_attention_res", "attn_res_score");
     list.Vector("input_norm", "input_layernorm", config.hidden);
     if (config.is_kda(layer)) {
       DeltaAttention(&list);
     } else {
       LatentAttention(&list);
     }
-    Residual(&list, "mlp_res", "mlp_res");
+    Residual(&list, "mlp_res", "mlp_res", "ffn_res_score");
     list.Vector("post_norm", "post_attention_layernorm", config.hidden);
     Mlp(&list, layer);
   }
   list.Layer(-1);
-  Residual(&list, "output_res", "output_attn_res");
+  Residual(&list, "output_res", "output_attn_res", "output_res_score");
   list.Vector("final_norm", "norm", config.hidden);
   list.Head(config.tied ? "embed_tokens" : "lm_head");
   return list.Take();

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "reference/graph/gguf_names.h"
+
 namespace assay::reference {
 
 std::string Listing::Path(const std::string& path) const {
@@ -10,6 +12,10 @@ std::string Listing::Path(const std::string& path) const {
 }
 
 std::string Listing::Full(std::string_view module) const {
+  if (config_.container == Container::kGguf) {
+    const std::string name(GgufModule(module));
+    return layer_ < 0 ? name : "blk." + std::to_string(layer_) + "." + name;
+  }
   std::string full = config_.prefix;
   if (layer_ >= 0) full += "layers." + std::to_string(layer_) + ".";
   return full + std::string(module);
@@ -101,7 +107,7 @@ void Listing::Head(const std::string& module) {
       Matrix("logits", module, {Cut::kOutput, config_.vocab, 1}, Whole(config_.hidden));
   constexpr std::string_view kSuffix = ".weight";
   std::string name = config_.lm_head;
-  if (config_.tied || name.empty()) return;
+  if (config_.tied || name.empty() || config_.container == Container::kGguf) return;
   if (name.ends_with(kSuffix)) name.resize(name.size() - kSuffix.size());
   head.source = name;
 }
@@ -125,6 +131,9 @@ void Listing::Mlp(const std::string& path, const std::string& module, int64_t in
 }
 
 Listing::MlpNames Listing::FusedStems(const std::string& module) const {
+  if (config_.container == Container::kGguf) {
+    return {"ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"};
+  }
   for (const auto& [both, down] : {std::pair{"gate_up_proj", "down_proj"}, {"w13", "w2"}}) {
     const std::string stem = module + "." + both;
     if (Has(stem)) return {stem, stem, module + "." + down};
@@ -135,7 +144,7 @@ Listing::MlpNames Listing::FusedStems(const std::string& module) const {
 void Listing::Experts(const std::string& module, bool bias) {
   const int64_t width = config_.expert_width();
   const MlpNames stems = FusedStems(module);
-  const bool gptoss = config_.family == Family::kGptOss;
+  const bool gptoss = config_.family == Family::kGptOss, halves = stems.gate == stems.up;
   for (int64_t e = 0; e < config_.experts; ++e) {
     const std::string path = "moe.e" + std::to_string(e);
     const Axis cut = {Cut::kExpert, config_.moe_intermediate, 1, e, config_.experts};
@@ -146,7 +155,7 @@ void Listing::Experts(const std::string& module, bool bias) {
       parameter.expert = e;
       parameter.mlp = Path(path);
       if (stems.gate.empty()) return;
-      parameter.fused = {parameter.source, e, config_.experts, half, gptoss, gptoss};
+      parameter.fused = {parameter.source, e, config_.experts, halves ? half : -1, gptoss, gptoss};
     };
     add(".gate", names.gate, cut, Whole(width), 0);
     add(".up", names.up, cut, Whole(width), 1);
