@@ -3,18 +3,53 @@
 // is given and nothing else.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <list>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "harness/checkpoint/model_config.h"
 #include "harness/checkpoint/tensor_source.h"
 #include "harness/shard/plan.h"
 #include "kernels/collectives/schedule.h"
+#include "kernels/layouts/layouts.h"
+#include "kernels/loaders/select.h"
 #include "kernels/registry.h"
 
 namespace assay::kernels {
+
+// The named tensors of one load, before anything looks at them. A hook may drop, add, rename or
+// repeat them (of two of one name the later one counts), or give them other bytes.
+struct TensorList {
+  int rank = 0;
+  bool again = false;  // the rank was loaded before: this load replaces
+  std::vector<TensorView> tensors;
+  std::list<std::vector<std::byte>> owned;  // for bytes that a hook makes
+};
+
+// A component's rows and columns on one rank, as they lie in row-major order, after they were
+// copied: before anything is repacked.
+struct WrittenPart {
+  std::string_view component;
+  int rank = 0;
+  const shard::ComponentPlan& plan;  // as it was followed
+  int64_t rows = 0, columns = 0;     // stored values
+  std::span<std::byte> bytes;
+};
+
+// A part of a whole parameter (of all members that are joined in it) in the layout that it is
+// kept in.
+struct PackedView {
+  std::string_view parameter, part;  // "L1.moe.e5.gate_up", "scale"
+  int rank = 0;
+  std::string_view layout;  // tag of this part
+  const Choice& choice;     // of the parameter
+  const StoredShape& shape;
+  std::span<std::byte> bytes;
+};
 
 // A parameter's part as the engine makes it, before a tensor is put into it. Extents are the whole
 // tensor's, in stored values; how many elements share one says `packing`.
@@ -82,12 +117,31 @@ struct ActCall {
 class Interceptor {
  public:
   virtual ~Interceptor() = default;
+  // --- In the order of a session. At open: what the engine makes of config.json.
+  virtual void OnConfig(ModelConfig&) const {}
+  // --- At load, for each rank.
+  virtual void OnTensors(TensorList&) const {}
+  // Each component of the planner's list, data-flow order, before it is looked at further. The
+  // plan is this rank's own copy: another rank's ranges are what they were.
+  virtual void OnPlan(shard::ComponentPlan&, int /*rank*/) const {}
+  // The part that is made for it; it is checked against the tensor afterwards.
   virtual void OnParameter(ParameterSpec&) const {}
+  // What the selector decided for a parameter; obeyed as it is left.
+  virtual void OnSelect(Choice&) const {}
+  // For each component. The bytes to write are as many as OnPlan left: here is only decided which.
   virtual void BeforeSlice(SliceRequest&) const {}
+  // true: nothing is written, the part stays as fresh memory is (poison).
+  virtual bool SkipsPart(std::string_view /*component*/, int /*rank*/) const { return false; }
+  virtual void AfterPart(const WrittenPart&) const {}
+  virtual void AfterPack(const PackedView&) const {}
+  // true: a whole load does not check that every part was written.
+  virtual bool SkipsCoverage() const { return false; }
+  // --- When it runs.
   virtual void BeforeLinear(LinearCall&) const {}
   virtual void BeforeReduce(ReduceCall&) const {}
   virtual void BeforeRound(RoundCall&) const {}
   virtual void BeforeAct(ActCall&) const {}
+  // --- At a load that replaces.
   // true: a load that replaces the component leaves its old values in place.
   virtual bool KeepsOld(std::string_view /*component*/, int /*rank*/) const { return false; }
 };
