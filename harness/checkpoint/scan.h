@@ -24,8 +24,9 @@ namespace assay {
 //   "duplicate"     a name twice in one header, or in two files
 //   "overlap", "hole", "trailing"  bytes of two tensors, or of none
 //   "empty"         a tensor without elements
-//   "missing-shard", "extra-shard"  a file that the index lists and the folder lacks, and the reverse
-//   "index"         an index that cannot be read or names no shard; a tensor that the index has in
+//   "missing-shard", "extra-shard"  a file that the index lists and the folder lacks, and the
+//   reverse "index"         an index that cannot be read or names no shard; a tensor that the index
+//   has in
 //                   another file than the one that has it, or that one of the two lacks
 //   "total-size"    the index's sum of bytes is not the files'
 //   "config"        config.json is missing or cannot be read

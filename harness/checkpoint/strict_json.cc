@@ -18,7 +18,9 @@ using nlohmann::json;
 // equal keys win in silence, and would nest and grow without limit.
 class StrictBuilder final : public nlohmann::json_sax<json> {
  public:
-  explicit StrictBuilder(const JsonLimits& limits) : limits_(limits) {}
+  // With `members` the root's own members go there instead of into the root.
+  explicit StrictBuilder(const JsonLimits& limits, JsonMembers* members = nullptr)
+      : limits_(limits), members_(members) {}
 
   bool null() override { return Add(nullptr) != nullptr; }
   bool boolean(bool value) override { return Add(value) != nullptr; }
@@ -35,6 +37,11 @@ class StrictBuilder final : public nlohmann::json_sax<json> {
   bool end_array() override { return Close(); }
 
   bool key(string_t& name) override {
+    if (members_ != nullptr && open_.size() == 1) {
+      slot_ = &members_->emplace_back(name, nullptr).second;
+      key_ = std::move(name);
+      return true;
+    }
     auto [slot, is_new] = open_.back()->emplace(name, nullptr);
     if (!is_new) {
       const std::string inside = keys_.back().empty() ? "" : " in " + Quoted(keys_.back());
@@ -100,6 +107,7 @@ class StrictBuilder final : public nlohmann::json_sax<json> {
   }
 
   JsonLimits limits_;
+  JsonMembers* members_;
   size_t values_ = 0;
   std::vector<json*> open_;
   std::vector<std::string> keys_;  // under which each open container stands
@@ -107,11 +115,7 @@ class StrictBuilder final : public nlohmann::json_sax<json> {
   std::string key_;
 };
 
-}  // namespace
-
-Result<json> ParseStrictJson(std::string_view text, std::string_view where,
-                             const JsonLimits& limits) {
-  StrictBuilder builder(limits);
+Status Build(std::string_view text, std::string_view where, StrictBuilder& builder) {
   if (!json::sax_parse(text, &builder)) {
     return Error{fmt::format("{}: {}", where, builder.error)};
   }
@@ -119,7 +123,24 @@ Result<json> ParseStrictJson(std::string_view text, std::string_view where,
     return Error{
         fmt::format("{}: holds {}; it must be a JSON object", where, ShownValue(builder.root))};
   }
+  return Ok();
+}
+
+}  // namespace
+
+Result<json> ParseStrictJson(std::string_view text, std::string_view where,
+                             const JsonLimits& limits) {
+  StrictBuilder builder(limits);
+  if (Status status = Build(text, where, builder); !status.ok()) return status.error();
   return std::move(builder.root);
+}
+
+Result<JsonMembers> ParseStrictMembers(std::string_view text, std::string_view where,
+                                       const JsonLimits& limits) {
+  JsonMembers members;
+  StrictBuilder builder(limits, &members);
+  if (Status status = Build(text, where, builder); !status.ok()) return status.error();
+  return members;
 }
 
 std::string ShownValue(const json& value) {

@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "harness/units/status.h"
 
@@ -18,6 +20,12 @@ struct JsonLimits {
 // Parses one JSON object. Errors, with `where` in front: not JSON (with the byte), a key given
 // twice in one object, nesting deeper or more values than the limits, not an object.
 Result<nlohmann::json> ParseStrictJson(std::string_view text, std::string_view where,
+                                       const JsonLimits& limits);
+
+// The same, as the object's own members in the order of the text: a key that is given twice there
+// is two members. Inside of them it is an error.
+using JsonMembers = std::vector<std::pair<std::string, nlohmann::json>>;
+Result<JsonMembers> ParseStrictMembers(std::string_view text, std::string_view where,
                                        const JsonLimits& limits);
 
 // The kind of a value for messages: "a string", "an array", "-3", "1e+40" ...
