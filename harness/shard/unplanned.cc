@@ -29,6 +29,18 @@ std::pair<int64_t, std::string_view> BelowLayer(const ModelConfig& config, std::
   return {layer, name.substr(digits + 1)};
 }
 
+// Whether the config implies the bias of a projection.
+bool HasBias(const ModelConfig& config, std::string_view rest) {
+  const LayerNames& names = LayerNamesOf(config);
+  const std::string_view module = rest.substr(0, rest.rfind('.'));
+  if (module == names.out) return config.o_bias;
+  if (module == names.q || module == names.k || module == names.v || module == names.q_a ||
+      module == names.kv_a) {
+    return config.qkv_bias;
+  }
+  return config.mlp_bias || config.expert_bias;
+}
+
 Verdict OfLayer(const ModelConfig& config, int64_t layer, std::string_view rest) {
   if (layer >= config.layers) return {"a layer beyond num_hidden_layers, of a draft model"};
   if (config.family == Family::kDeepseekV4 && rest.starts_with("attn.")) {
@@ -42,6 +54,9 @@ Verdict OfLayer(const ModelConfig& config, int64_t layer, std::string_view rest)
                                                       ".kv_cache_offset"};
   for (const std::string_view suffix : kCache) {
     if (rest.ends_with(suffix)) return {"a scale of the KV cache, no parameter"};
+  }
+  if (config.quant.method == "gptq" && !HasBias(config, rest) && rest.ends_with("_proj.bias")) {
+    return {"zeros, which GPTQ's library writes where a model has no bias"};
   }
   return {};
 }
