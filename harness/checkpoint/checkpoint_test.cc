@@ -301,19 +301,19 @@ struct Shipped {
 TEST(Checkpoint, EveryShippedOneOpens) {
   const std::vector<Shipped> all = {
       {"checkpoints/dsv3-mini", Family::kDeepseekV3, 91},
-      {"checkpoints/gptoss-mini", Family::kUnknown, 54},
+      {"checkpoints/gptoss-mini", Family::kGptOss, 54},
       {"checkpoints/k2-mini", Family::kDeepseekV3, 79},
-      {"checkpoints/k3-mini", Family::kUnknown, 246},
-      {"checkpoints/kimilinear-mini", Family::kUnknown, 133},
+      {"checkpoints/k3-mini", Family::kKimiK3, 246},
+      {"checkpoints/kimilinear-mini", Family::kKimiLinear, 133},
       {"checkpoints/llama-mini", Family::kLlama, 38},
-      {"checkpoints/m3-mini", Family::kUnknown, 128},
+      {"checkpoints/m3-mini", Family::kMinimaxM3, 128},
       {"checkpoints/qwen2-mini", Family::kQwen2, 38},
       {"checkpoints/qwen3-mini", Family::kQwen3, 36},
-      {"checkpoints/qwen3moe-mini", Family::kUnknown, 93},
-      {"checkpoints/v4-mini", Family::kUnknown, 174},
-      {"quantised/gptoss-mini-mxfp4", Family::kUnknown, 60},
+      {"checkpoints/qwen3moe-mini", Family::kQwen3Moe, 93},
+      {"checkpoints/v4-mini", Family::kDeepseekV4, 174},
+      {"quantised/gptoss-mini-mxfp4", Family::kGptOss, 60},
       {"quantised/k2-mini-int4-g32", Family::kDeepseekV3, 151},
-      {"quantised/qwen3moe-mini-fp8", Family::kUnknown, 168},
+      {"quantised/qwen3moe-mini-fp8", Family::kQwen3Moe, 168},
   };
   size_t folders = 0;
   for (const char* parent : {"goldens/checkpoints", "goldens/quantised"}) {

@@ -130,7 +130,7 @@ TEST(ModelConfig, LimitOfTheActivationInAnyFamily) {
   const Keys limit = {{"swiglu_limit", "7.0"}};
   EXPECT_EQ(Parsed(Changed(Llama(), limit)).act_limit, 7.0);
   EXPECT_EQ(Parsed(Changed(KimiK2(), limit)).act_limit, 7.0);
-  const Keys other = {{"architectures", R"(["GptOssForCausalLM"])"}, {"model_type", ""}};
+  const Keys other = {{"architectures", R"(["OddForCausalLM"])"}, {"model_type", ""}};
   EXPECT_EQ(Parsed(Changed(Changed(Llama(), limit), other)).act_limit, 7.0);
   EXPECT_EQ(Parsed(Changed(Llama(), {{"swiglu_limit", "null"}})).act_limit,
             std::numeric_limits<double>::infinity());
@@ -316,7 +316,7 @@ TEST(ModelConfig, QuantisationOfCompressedTensors) {
   ExpectBad(Json(changed("\"config_groups\"", "\"groups\"")), {"config_groups", "missing"});
 }
 
-TEST(ModelConfig, SeveralGroupsMustBeOneScheme) {
+TEST(ModelConfig, GroupsOfOneSchemeAreOne) {
   const auto two = [](int bits) {
     const std::string group =
         R"("{}": {{"targets": ["{}"], "weights": {{"num_bits": {}, "strategy": "channel"}}}})";
@@ -328,10 +328,11 @@ TEST(ModelConfig, SeveralGroupsMustBeOneScheme) {
               fmt::format(fmt::runtime(group), "b", "re:.*down.*", bits) + "}}"}});
   };
   EXPECT_EQ(Parsed(two(8)).quant.targets, (std::vector<std::string>{"re:.*up.*", "re:.*down.*"}));
-  const auto differ = ParseModelConfig(Json(two(4)), "config.json");
-  ASSERT_FALSE(differ.ok());
-  EXPECT_TRUE(Says(differ.error(), {"config_groups.b", "one scheme"}));
-  EXPECT_EQ(differ.error().kind, ErrorKind::kUnsupported);
+  EXPECT_TRUE(Parsed(two(8)).quant.groups.empty());
+  const QuantConfig differ = Parsed(two(4)).quant;
+  ASSERT_EQ(differ.groups.size(), 2u);
+  EXPECT_EQ(differ.For("x.up_proj").bits, 8);
+  EXPECT_EQ(differ.For("x.down_proj").bits, 4);
 }
 
 TEST(ModelConfig, OtherFamiliesAreUnknownNotErrors) {
