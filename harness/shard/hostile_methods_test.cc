@@ -156,6 +156,49 @@ TEST(HostileMethods, TheLegalLayersAreLegal) {
   }
 }
 
+// With one output a row's scale and the tensor's look alike: the config decides.
+TEST(HostileMethods, OfOneOutputTheConfigSaysWhatAScaleStandsFor) {
+  for (const char* strategy : {"channel", "tensor"}) {
+    Rig rig(1, 128);
+    rig.quant = Config("compressed-tensors", 8, 0);
+    rig.quant.weight_type = "int", rig.quant.strategy = strategy;
+    rig.Put("weight", DType::kI8, {1, 128}).Put("weight_scale", DType::kF32, {1, 1});
+    const Outcome outcome = ListOf(rig);
+    ASSERT_EQ(outcome.listed.size(), 2u) << outcome.error;
+    EXPECT_EQ(outcome.listed[1].component.method, fmt::format("ct-w8a8-{}", strategy));
+    EXPECT_EQ(outcome.listed[1].component.row_along,
+              std::string(strategy) == "channel" ? Along::kN : Along::kNone);
+  }
+}
+
+// With k = g one scale a row and one of a group look alike.
+TEST(HostileMethods, OfOneGroupTheConfigSaysWhatAScaleStandsFor) {
+  for (const char* strategy : {"channel", "group"}) {
+    Rig rig(8, 32);
+    rig.quant = Config("compressed-tensors", 4, 0);
+    rig.quant.weight_type = "int", rig.quant.strategy = strategy;
+    if (std::string(strategy) == "group") rig.quant.group_size = 32;
+    rig.Put("weight_packed", DType::kI32, {8, 4}).Put("weight_scale", DType::kBF16, {8, 1});
+    PutShape(rig.source.get(), "m", 8, 32);
+    const Outcome outcome = ListOf(rig);
+    ASSERT_EQ(outcome.listed.size(), 2u) << outcome.error;
+    const bool group = std::string(strategy) == "group";
+    EXPECT_EQ(outcome.listed[1].component.method, group ? "ct-int4-g32" : "ct-int4-channel");
+    EXPECT_EQ(outcome.listed[1].component.column_along, group ? Along::kK : Along::kNone);
+  }
+}
+
+// The producers' own config is coarser than their files: GLM's FP8 has a scale a row.
+TEST(HostileMethods, OutsideCompressedTensorsTheShapeDecides) {
+  Rig rig(64, 128);
+  rig.quant = Config("fp8", 8, 0);
+  rig.quant.weight_type = "float", rig.quant.strategy = "tensor";
+  rig.Put("weight", DType::kF8E4M3, {64, 128}).Put("weight_scale", DType::kF32, {64});
+  const Outcome outcome = ListOf(rig);
+  ASSERT_EQ(outcome.listed.size(), 2u) << outcome.error;
+  EXPECT_EQ(outcome.listed[1].component.method, "ct-fp8-channel");
+}
+
 class Hostile : public testing::TestWithParam<Mistake> {};
 
 TEST_P(Hostile, MistakeIsNamed) {

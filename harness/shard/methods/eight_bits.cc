@@ -2,36 +2,67 @@
 // (formats.md §1), and FP8 as DeepSeek stores it (§2).
 #include <fmt/format.h>
 
+#include <array>
+#include <utility>
+
 #include "harness/shard/methods/method.h"
 
 namespace assay::shard {
 namespace {
 
-// One scale [n, 1] or [n] a row, or one [1] or [] for all. Where n is 1 both look alike: the config
-// decides. kBlock: the shape is neither.
+// Whether the scale's shape can be that of a strategy: [1] or [] for all, [n, 1] or [n] a row, or a
+// grid of the config's blocks.
+bool Fits(const Linear& linear, const Part& scale, Granularity strategy) {
+  const Spec& spec = linear.spec;
+  const QuantConfig& quant = linear.quant;
+  switch (strategy) {
+    case Granularity::kTensor:
+      return CheckGrid(scale, Whole(), Whole()).ok();
+    case Granularity::kChannel:
+      return CheckGrid(scale, AlongN(spec), Whole()).ok();
+    default:
+      return quant.block_n > 0 && quant.block_k > 0 &&
+             CheckGrid(scale, AlongN(spec, quant.block_n), AlongK(spec, quant.block_k)).ok();
+  }
+}
+
+// What one scale stands for. The config's strategy, if the shape agrees (with n = 1 two of them
+// do). Of other producers than compressed-tensors the config may be silent or coarse: then the
+// shape, if it leaves one choice.
 Result<Granularity> GranularityOf(const Linear& linear, const Part& scale, bool blocks) {
-  const std::string& strategy = linear.quant.strategy;
-  const int64_t n = linear.spec.n, values = scale.values();
-  const bool row = scale.shape.size() < 2 || scale.shape[1] == 1;
-  const bool stated = !linear.quant.method.empty() && !strategy.empty();
-  if (stated && strategy != "tensor" && strategy != "channel" && !(blocks && strategy == "block")) {
-    return Unsupported(fmt::format("{}: config's strategy is '{}'; known are 'tensor', 'channel'{}",
-                                   Where(*scale.tensor), strategy, blocks ? " and 'block'" : ""));
+  constexpr std::array<std::pair<std::string_view, Granularity>, 3> kStrategies = {
+      {{"tensor", Granularity::kTensor},
+       {"channel", Granularity::kChannel},
+       {"block", Granularity::kBlock}}};
+  const QuantConfig& quant = linear.quant;
+  std::vector<Granularity> fitting;
+  for (const auto& [name, strategy] : kStrategies) {
+    if (strategy == Granularity::kBlock && !blocks) continue;
+    if (!Fits(linear, scale, strategy)) continue;
+    if (quant.strategy == name) return strategy;
+    fitting.push_back(strategy);
   }
-  if (stated && strategy == "block") return Granularity::kBlock;
-  Granularity found = values == 1 ? Granularity::kTensor : Granularity::kChannel;
-  if (blocks && !stated && values != 1 && !(row && values == n)) return Granularity::kBlock;
-  if (stated && n == 1 && values == 1) {
-    found = strategy == "tensor" ? Granularity::kTensor : Granularity::kChannel;
-  }
-  // One scale for all is a smaller statement than the file's shape only where the config denies it.
-  if (stated && (found == Granularity::kTensor) != (strategy == "tensor")) {
+  const bool strict = quant.method == "compressed-tensors";
+  if (!strict && fitting.size() > 1) {
     return Error{
-        fmt::format("{}: axis n has {} elements, but config's strategy {} over {} elements needs "
-                    "{} elements",
-                    Where(*scale.tensor), values, strategy, n, strategy == "tensor" ? 1 : n)};
+        fmt::format("{}: may be a scale of the tensor, a row or a block of [{}, {}] "
+                    "elements; the config does not say which",
+                    Where(*scale.tensor), linear.spec.n, linear.spec.k)};
   }
-  return found;
+  if (!strict && fitting.size() == 1) return fitting.front();
+  if (!strict && blocks) return Granularity::kBlock;  // which says what is wrong
+  const bool known = quant.strategy == "tensor" || quant.strategy == "channel" ||
+                     (blocks && quant.strategy == "block");
+  if (strict && !known) {
+    return Unsupported(fmt::format("{}: config's strategy is '{}'; known are 'tensor', 'channel'{}",
+                                   Where(*scale.tensor), quant.strategy,
+                                   blocks ? " and 'block'" : ""));
+  }
+  if (quant.strategy == "block") return Granularity::kBlock;
+  return Error{fmt::format(
+      "{}: axis n has {} elements, but config's strategy {} over {} elements needs {} elements",
+      Where(*scale.tensor), scale.shape.empty() ? 1 : scale.shape[0], quant.strategy, linear.spec.n,
+      quant.strategy == "tensor" ? 1 : linear.spec.n)};
 }
 
 // Scales of FP8 blocks, whose extents the config alone states.
