@@ -20,6 +20,23 @@ struct OpenedParts {
 
 }  // namespace
 
+WeightStore::WeightStore(const ModelConfig& config, const Graph& graph, const TensorSource& source)
+    : config_(config), graph_(graph), source_(source), quant_(config.quant) {
+  if (quant_.method.empty() && !quant_.description.empty()) quant_.method = "ascend";
+  quant_.description.clear();
+}
+
+// A description has an entry for every tensor of the file: only this module's are copied.
+QuantConfig WeightStore::SchemeOf(const Parameter& parameter) const {
+  QuantConfig scheme = quant_.For(parameter.source);
+  const auto& all = config_.quant.description;
+  for (auto entry = all.lower_bound(parameter.source);
+       entry != all.end() && entry->first.starts_with(parameter.source); ++entry) {
+    scheme.description.insert(*entry);
+  }
+  return scheme;
+}
+
 Result<std::shared_ptr<const Decoder>> WeightStore::Open(const Parameter& parameter) const {
   return OpenParts(parameter, false);
 }
@@ -31,8 +48,8 @@ Result<std::shared_ptr<const Decoder>> WeightStore::OpenHeaders(const Parameter&
 Result<std::shared_ptr<const Decoder>> WeightStore::OpenParts(const Parameter& parameter,
                                                               bool headers) const {
   auto opened = std::make_shared<OpenedParts>(source_, parameter, headers);
-  auto decoder = OpenDecoder(opened->finder, config_.quant.For(parameter.source),
-                             parameter.rows.extent, parameter.columns.extent);
+  auto decoder = OpenDecoder(opened->finder, SchemeOf(parameter), parameter.rows.extent,
+                             parameter.columns.extent);
   if (!decoder) {
     const std::string& problem = opened->finder.problem();
     return problem.empty() ? decoder.error() : Error{problem};
@@ -123,12 +140,11 @@ bool WeightStore::Present(const Parameter& parameter) const {
   if (parameter.has_bias && source_.Find(parameter.bias_source) != nullptr) return true;
   if (!parameter.has_weight) return false;
   const ParameterFinder finder(source_, parameter, true);
-  for (const Method& method : Methods()) {
-    if (method.matches(finder, config_.quant.For(parameter.source))) return true;
+  // The names that methods have for a weight. Whether one takes it is for the opening to say.
+  for (const char* weight : {"weight", "weight_packed", "qweight", "blocks"}) {
+    if (finder.Find(weight) != nullptr) return true;
   }
-  // Tensors that are there and that no method takes are for the opening to name.
-  return finder.Find("weight") != nullptr || finder.Find("weight_packed") != nullptr ||
-         !finder.problem().empty();
+  return !finder.problem().empty();
 }
 
 // `biases`: tensors that are some parameter's bias.

@@ -87,6 +87,54 @@ TEST(Sharding, EveryLegalDegreePartitionsEveryComponent) {
   }
 }
 
+// The same of families whose parameters lie in other shapes, against the oracle's whole grid: every
+// value has as many holders as every other, one, all, or those that share a key/value head.
+TEST(Sharding, EveryFamilysComponentsAreCoveredEvenly) {
+  constexpr Named kFamilies[] = {
+      {"qwen3moe-mini", "checkpoints"},   {"gptoss-mini", "checkpoints"},
+      {"v4-mini", "checkpoints"},         {"kimilinear-mini", "checkpoints"},
+      {"k3-mini", "checkpoints"},         {"m3-mini", "checkpoints"},
+      {"qwen3moe-mini-fp8", "quantised"}, {"gptoss-mini-mxfp4", "quantised"}};
+  for (const Named& named : kFamilies) {
+    const Opened model = OpenModel(named.name, named.place);
+    int cut = 0;
+    for (const std::string& component : model.oracle->Components()) {
+      const auto whole = model.oracle->ExpectedSlice(component, Where{});
+      ASSERT_TRUE(whole.ok()) << whole.error().message;
+      const size_t columns = whole->columns.size(),
+                   size = whole->bytes.size() / (whole->rows.size() * columns);
+      for (const int tp : {2, 3, 5}) {
+        std::vector<int> holders(whole->rows.size() * columns, 0);
+        bool legal = true;
+        for (int rank = 0; rank < tp && legal; ++rank) {
+          const auto slice = model.oracle->ExpectedSlice(component, {{tp, tp}, rank});
+          legal = slice.ok();
+          if (!legal) break;
+          const std::byte* mine = slice->bytes.data();
+          for (const int64_t row : slice->rows) {
+            for (const int64_t column : slice->columns) {
+              const size_t at = static_cast<size_t>(row) * columns + static_cast<size_t>(column);
+              if (row >= 0) {
+                ++holders[at];
+                ASSERT_EQ(std::memcmp(mine, whole->bytes.data() + at * size, size), 0) << component;
+              }
+              mine += size;
+            }
+          }
+        }
+        if (!legal) continue;
+        const std::set<int> counts(holders.begin(), holders.end());
+        ASSERT_EQ(counts.size(), 1u) << component << " tp " << tp;
+        const int kv =
+            IsKv(component) ? std::max(1, tp / static_cast<int>(model.config().kv_heads)) : 1;
+        EXPECT_TRUE(*counts.begin() == kv || *counts.begin() == tp) << component << " tp " << tp;
+        cut += *counts.begin() < tp ? 1 : 0;
+      }
+    }
+    EXPECT_GT(cut, 20) << named.name;
+  }
+}
+
 TEST(Sharding, GroupsAndWordsAreNotCut) {
   const Opened model = OpenModel("k2-mini-int4-g32", "quantised");
   const auto at = [&](const std::string& component, int tp) {

@@ -189,8 +189,7 @@ Result<WeightRows> WeightStore::ShardRows(const Parameter& parameter, const Wher
   if (!local_columns) return local_columns.error();
   rows.rows_ = static_cast<int64_t>(local_rows->size());
   rows.columns_ = static_cast<int64_t>(local_columns->size());
-  auto decoder =
-      OpenDecoder(finder, config_.quant.For(parameter.source), rows.rows_, rows.columns_, &whole);
+  auto decoder = OpenDecoder(finder, SchemeOf(parameter), rows.rows_, rows.columns_, &whole);
   if (!decoder) return decoder.error();
   rows.decoder_ = std::move(*decoder);
   return rows;

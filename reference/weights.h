@@ -60,8 +60,7 @@ class WeightRows {
 class WeightStore {
  public:
   // All three must outlive the store.
-  WeightStore(const ModelConfig& config, const Graph& graph, const TensorSource& source)
-      : config_(config), graph_(graph), source_(source) {}
+  WeightStore(const ModelConfig& config, const Graph& graph, const TensorSource& source);
 
   // Every tensor that the graph needs is there with the shape that the config demands, as far as
   // headers tell: no data is read. A layer of which the source has no tensor at all is allowed: a
@@ -119,10 +118,13 @@ class WeightStore {
                                        const Where& where, const std::string& what) const;
   Status CheckParameter(const Parameter& parameter, const std::set<std::string>& biases) const;
   bool Present(const Parameter& parameter) const;
+  // The quantisation of the parameter's module, with what a description file says of its tensors.
+  QuantConfig SchemeOf(const Parameter& parameter) const;
 
   const ModelConfig& config_;
   const Graph& graph_;
   const TensorSource& source_;
+  QuantConfig quant_;  // the config's, without the description of every tensor of the file
   mutable std::mutex mutex_;
   mutable std::unordered_map<const Parameter*, std::shared_ptr<const std::vector<double>>> cache_;
   mutable int64_t cached_ = 0;  // doubles
