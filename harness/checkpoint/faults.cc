@@ -16,6 +16,12 @@ size_t MostOf(std::string_view kind) { return kind == kTruncated ? 1 : 20; }
 
 }  // namespace
 
+std::string WithoutPath(std::string_view message, std::string_view path) {
+  const std::string where = ShownPath(path) + ": ";
+  if (message.starts_with(where)) message.remove_prefix(where.size());
+  return std::string(message);
+}
+
 void Faults::TellFile(std::string_view kind, std::string reason, ErrorKind error) {
   if (!any()) first_ = Error{fmt::format("{}: {}", ShownPath(path_), reason), error};
   Tell(kind, "", std::move(reason));

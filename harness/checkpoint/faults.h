@@ -13,6 +13,9 @@
 
 namespace assay {
 
+// An error's message without the "FILE: " that it begins with: findings name the file beside it.
+std::string WithoutPath(std::string_view message, std::string_view path);
+
 class Faults {
  public:
   explicit Faults(std::string path) : path_(std::move(path)) {}

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "harness/checkpoint/gguf_reader.h"
-#include "harness/checkpoint/shown.h"
 #include "harness/checkpoint/unix_file.h"
 
 namespace assay {
@@ -14,6 +13,15 @@ namespace assay {
 static_assert(std::endian::native == std::endian::little, "GGUF is mapped as it lies");
 
 Result<std::unique_ptr<GgufFile>> GgufFile::Open(const std::string& path) {
+  Faults faults(path);
+  auto file = OpenDamaged(path, faults, nullptr);
+  if (!file.ok()) return file.error();
+  if (Status status = faults.first(); !status.ok()) return status.error();
+  return file;
+}
+
+Result<std::unique_ptr<GgufFile>> GgufFile::OpenDamaged(const std::string& path, Faults& faults,
+                                                        std::vector<TensorView>* damaged) {
   const Result<UnixFile> opened = UnixFile::OpenForReading(path);
   if (!opened.ok()) return opened.error();
   const Result<void*> mapping = opened->Map();
@@ -23,9 +31,9 @@ Result<std::unique_ptr<GgufFile>> GgufFile::Open(const std::string& path) {
   file->mapping_ = *mapping;
   file->mapped_bytes_ = opened->size();
   const std::span bytes(static_cast<const std::byte*>(*mapping), file->mapped_bytes_);
-  if (Status status = GgufReader(*file, ShownPath(path), bytes).Read(); !status.ok()) {
-    return status.error();
-  }
+  GgufReader reader(*file, faults, bytes);
+  reader.Read();
+  if (damaged != nullptr) *damaged = reader.TakeDamaged();
   return file;
 }
 

@@ -42,6 +42,8 @@ struct GgufValue {
   std::span<const std::byte> bytes;
 };
 
+class Faults;
+
 class GgufFile : public TensorSource {
  public:
   // Maps the file read-only and reads nothing of the tensors' data. Checked: magic, version, counts
@@ -82,6 +84,11 @@ class GgufFile : public TensorSource {
 
  private:
   friend class GgufReader;
+  friend class Scanner;
+  // Goes on as long as it can: tensors() are those that are whole, `damaged` (without bytes) those
+  // of which only type and shape are known. Error: the file cannot be mapped.
+  static Result<std::unique_ptr<GgufFile>> OpenDamaged(const std::string& path, Faults& faults,
+                                                       std::vector<TensorView>* damaged);
   GgufFile() = default;
   Error WrongKind(std::string_view key, const GgufValue& value, std::string_view allowed) const;
 

@@ -42,6 +42,21 @@ bool IsType(uint32_t code) { return code <= static_cast<uint32_t>(GgufType::kF64
 
 }  // namespace
 
+void GgufReader::Read() {
+  const Status status = ReadHeader();
+  if (status.ok()) return;
+  faults_.TellFile(short_ ? "truncated" : "header", status.error().message, status.error().kind);
+}
+
+Status GgufReader::ReadHeader() {
+  Status status = ReadPreamble();
+  for (uint64_t i = 0; status.ok() && i < keys_; ++i) status = ReadKey();
+  if (status.ok()) status = ReadAlignment();
+  for (uint64_t i = 0; status.ok() && i < tensors_; ++i) status = ReadInfo();
+  if (status.ok()) status = PlaceTensors();
+  return status;
+}
+
 Status GgufReader::ReadPreamble() {
   constexpr std::string_view kMagic = "GGUF";
   const std::string_view start(reinterpret_cast<const char*>(bytes_.data()),
@@ -50,7 +65,8 @@ Status GgufReader::ReadPreamble() {
     return At(0, fmt::format("begins with {}; a GGUF file begins with 'GGUF'", Quoted(start)));
   }
   if (bytes_.size() < kPreamble) {
-    return At(0, fmt::format("the file has {} bytes; a GGUF file begins with {}: magic, version, "
+    return Short(0,
+                 fmt::format("the file has {} bytes; a GGUF file begins with {}: magic, version, "
                              "count of tensors, count of keys",
                              bytes_.size(), kPreamble));
   }
@@ -130,9 +146,10 @@ Status GgufReader::ReadValue(std::string_view owner, GgufValue& value) {
   }
   const uint64_t size = SizeOfScalar(value.type);
   if (size > left()) {
-    return At(at_, fmt::format("{}: a value of type {} takes {} bytes, but only {} are left; the "
-                               "file is truncated",
-                               owner, NameOf(value.type), size, left()));
+    return Short(at_,
+                 fmt::format("{}: a value of type {} takes {} bytes, but only {} are left; the "
+                             "file is truncated",
+                             owner, NameOf(value.type), size, left()));
   }
   value.bytes = bytes_.subspan(at_, size);
   at_ += size;
@@ -158,9 +175,10 @@ Status GgufReader::ReadArray(std::string_view owner, GgufValue& value) {
   const bool strings = value.element == GgufType::kString;
   const uint64_t least = strings ? sizeof(uint64_t) : SizeOfScalar(value.element);
   if (*count > left() / least) {
-    return At(begin, fmt::format("{}: {} elements of type {}, but only {} bytes are left; the file "
-                                 "is truncated or the count is wrong",
-                                 owner, *count, NameOf(value.element), left()));
+    return Short(begin,
+                 fmt::format("{}: {} elements of type {}, but only {} bytes are left; the file "
+                             "is truncated or the count is wrong",
+                             owner, *count, NameOf(value.element), left()));
   }
   const size_t first = at_;
   if (!strings) at_ += *count * least;
@@ -187,12 +205,15 @@ Status GgufReader::ReadAlignment() {
   constexpr const char* kKey = "general.alignment";
   constexpr int64_t kMost = int64_t{1} << 20;
   const Result<std::optional<int64_t>> value = file_.Integer(kKey);
-  if (!value.ok()) return value.error();
+  if (!value.ok()) {
+    // The file's own accessors name it; the fault does so again.
+    return Error{WithoutPath(value.error().message, file_.path_), value.error().kind};
+  }
   if (!value->has_value()) return Ok();
   const int64_t alignment = **value;
   if (alignment < 1 || alignment > kMost || (alignment & (alignment - 1)) != 0) {
-    return Error{fmt::format("{}: key '{}' is {}; it must be a power of two up to {}", where_, kKey,
-                             alignment, kMost)};
+    return Error{
+        fmt::format("key '{}' is {}; it must be a power of two up to {}", kKey, alignment, kMost)};
   }
   file_.alignment_ = static_cast<uint64_t>(alignment);
   return Ok();

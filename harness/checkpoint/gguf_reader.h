@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "harness/checkpoint/faults.h"
 #include "harness/checkpoint/gguf.h"
 #include "harness/checkpoint/shown.h"
 #include "harness/units/status.h"
@@ -21,35 +22,36 @@ namespace assay {
 
 inline constexpr uint64_t kMaxGgufNameBytes = 65535;  // GGUF's rule for keys
 
-// Reads the header from front to back. `at_` is the next byte.
+// Reads the header from front to back. `at_` is the next byte. A byte that makes the rest
+// unreadable is a Status of the functions here; what is wrong with one tensor is a fault, and the
+// reading goes on.
 class GgufReader {
  public:
-  GgufReader(GgufFile& file, std::string where, std::span<const std::byte> bytes)
-      : file_(file), where_(std::move(where)), bytes_(bytes) {}
+  GgufReader(GgufFile& file, Faults& faults, std::span<const std::byte> bytes)
+      : file_(file), faults_(faults), bytes_(bytes) {}
 
-  Status Read() {
-    Status status = ReadPreamble();
-    for (uint64_t i = 0; status.ok() && i < keys_; ++i) status = ReadKey();
-    if (status.ok()) status = ReadAlignment();
-    for (uint64_t i = 0; status.ok() && i < tensors_; ++i) status = ReadInfo();
-    if (status.ok()) status = PlaceTensors();
-    return status;
-  }
+  // Fills the file with metadata and with the tensors that are whole.
+  void Read();
+  // Those that are not, without bytes: types and shapes that are known.
+  std::vector<TensorView> TakeDamaged();
 
  private:
   struct Info {
     DType dtype = DType::kF32;
     std::vector<int64_t> shape;  // C's order, in storage values
     uint64_t offset = 0, bytes = 0;
+    bool known = true;  // name, type and shape
+    bool whole = true;  // all its bytes are there and are its alone
   };
   using Infos = std::map<std::string, Info, std::less<>>;
 
-  Error At(size_t byte, std::string_view reason, ErrorKind kind = ErrorKind::kBadInput) const {
-    return Error{fmt::format("{}: byte {}: {}", where_, byte, reason), kind};
+  static Error At(size_t byte, std::string_view reason, ErrorKind kind = ErrorKind::kBadInput) {
+    return Error{fmt::format("byte {}: {}", byte, reason), kind};
   }
-  Error Bad(std::string_view tensor, std::string_view reason,
-            ErrorKind kind = ErrorKind::kBadInput) const {
-    return Error{fmt::format("{}: tensor {}: {}", where_, Quoted(tensor), reason), kind};
+  // The same where the file ends too early.
+  Error Short(size_t byte, std::string_view reason) {
+    short_ = true;
+    return At(byte, reason);
   }
   uint64_t left() const { return bytes_.size() - at_; }
 
@@ -57,9 +59,9 @@ class GgufReader {
   template <class T>
   Result<T> Number(std::string_view owner, std::string_view what) {
     if (left() < sizeof(T)) {
-      return At(at_, fmt::format("{}: {} takes {} bytes, but only {} are left; the file is "
-                                 "truncated or its counts are wrong",
-                                 owner, what, sizeof(T), left()));
+      return Short(at_, fmt::format("{}: {} takes {} bytes, but only {} are left; the file is "
+                                    "truncated or its counts are wrong",
+                                    owner, what, sizeof(T), left()));
     }
     T value;
     std::memcpy(&value, bytes_.data() + at_, sizeof(T));
@@ -77,9 +79,9 @@ class GgufReader {
                                    *length, most));
     }
     if (*length > left()) {
-      return At(begin, fmt::format("{}: {} has {} bytes, but only {} are left; the file is "
-                                   "truncated or the length is wrong",
-                                   owner, what, *length, left()));
+      return Short(begin, fmt::format("{}: {} has {} bytes, but only {} are left; the file is "
+                                      "truncated or the length is wrong",
+                                      owner, what, *length, left()));
     }
     const std::string_view text(reinterpret_cast<const char*>(bytes_.data()) + at_, *length);
     at_ += *length;
@@ -97,6 +99,7 @@ class GgufReader {
     return true;
   }
 
+  Status ReadHeader();
   Status ReadPreamble();
   Status ReadVersion();
   Result<uint64_t> ReadCount(std::string_view what, uint64_t most, uint64_t least_bytes);
@@ -106,18 +109,22 @@ class GgufReader {
   Status CheckBools(std::string_view owner, const GgufValue& value) const;
   Status ReadAlignment();
   Status ReadInfo();
-  Status ReadShape(std::string_view name, std::vector<uint64_t>& extents);
-  Result<DType> ReadDType(std::string_view name);
-  Status MakeShape(std::string_view name, const std::vector<uint64_t>& extents, Info& info) const;
+  Result<std::vector<uint64_t>> ReadExtents(std::string_view name);
+  // These tell a fault where it is one.
+  bool FindDType(std::string_view name, uint32_t code, Info& info);
+  bool MakeShape(std::string_view name, const std::vector<uint64_t>& extents, Info& info);
   Status PlaceTensors();
-  Status CheckPlaces(uint64_t data_bytes) const;
+  void CheckPlaces(uint64_t data_bytes);
+  bool CheckEnd(std::string_view name, const Info& info, uint64_t data_bytes);
 
   GgufFile& file_;
-  std::string where_;
+  Faults& faults_;
   std::span<const std::byte> bytes_;
   size_t at_ = 0;
+  bool short_ = false;
   uint64_t keys_ = 0, tensors_ = 0;
   Infos infos_;
+  bool all_known_ = true;  // so that holes are holes
 };
 
 }  // namespace assay
