@@ -54,9 +54,9 @@ void Take(const Component& c, const TensorView& tensor, Taken* taken) {
   }
 }
 
-class Family_ : public testing::TestWithParam<File> {};
+class FamilyFiles : public testing::TestWithParam<File> {};
 
-TEST_P(Family_, EveryTensorIsTakenOnceOrPassedOver) {
+TEST_P(FamilyFiles, EveryTensorIsTakenOnceOrPassedOver) {
   const auto checkpoint = Open(GetParam().path);
   ASSERT_NE(checkpoint, nullptr);
   Taken taken;
@@ -86,7 +86,7 @@ TEST_P(Family_, EveryTensorIsTakenOnceOrPassedOver) {
   EXPECT_EQ(passed.empty(), GetParam().passed.empty());
 }
 
-TEST_P(Family_, ShardsGoTogetherAgain) {
+TEST_P(FamilyFiles, ShardsGoTogetherAgain) {
   const auto checkpoint = Open(GetParam().path);
   ASSERT_NE(checkpoint, nullptr);
   ASSERT_FALSE(GetParam().legal.empty());
@@ -138,7 +138,7 @@ Degrees Ceil(int tp) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Files, Family_,
+    Files, FamilyFiles,
     testing::Values(
         File{"checkpoints/qwen3moe-mini", {{2}, {4}, Ep(4, 1), Dp(4, 2)}},
         File{"checkpoints/gptoss-mini", {{2}, {4}, {8}, Dp(8, 4)}},

@@ -6,6 +6,7 @@
 
 #include "harness/shard/plan.h"
 #include "harness/shard/test_model.h"
+#include "harness/shard/unplanned.h"
 
 namespace assay::shard {
 namespace {
@@ -177,6 +178,22 @@ TEST(MethodCuts, ModelSlimsCorrectionsCountOnce) {
   EXPECT_EQ(result.plan->Find("L0.mlp.down.deq_scale")->owner, std::nullopt);
   EXPECT_EQ(rig.RangesOf("down.deq_scale", 4, 3), (Ranges{{0, 128}}));
   EXPECT_EQ(rig.RangesOf("down.weight", 4, 3), (Ranges{{144, 48}}));
+}
+
+// GPTQ's library writes biases of zeros where the model has none: no parameters.
+TEST(MethodCuts, GptqsZerosAreNoBias) {
+  Rig rig = Gptq(false);
+  const std::string name = "model.layers.0.mlp.down_proj.bias";
+  rig.source.Put(name, DType::kF16, {128}, std::vector<std::byte>(256));
+  const PlanResult without = rig.At(2);
+  ASSERT_TRUE(without.plan);
+  EXPECT_EQ(without.plan->Find("L0.mlp.down.bias"), nullptr);
+  EXPECT_NE(WhyPassed(rig.config, name), "");
+  rig.config.mlp_bias = true;
+  const PlanResult with = rig.At(2);
+  ASSERT_TRUE(with.plan);
+  EXPECT_EQ(with.plan->Find("L0.mlp.down.bias")->owner, 0);
+  EXPECT_EQ(WhyPassed(rig.config, name), "");
 }
 
 // Its shift of a norm, which nobody else has.
