@@ -53,7 +53,7 @@ struct Rig {
     trace.shards[{kUp, 1}] = shard;
     auto report = CompareShards(
         model, trace, {{kUp, 1}}, {2, 2},
-        [](const std::string&, const std::string&, const ExportedShard& s) {
+        [](const ShardKey&, const std::string&, const ExportedShard& s) {
           return Result<std::vector<std::byte>>(s.bytes);
         },
         nullptr);
@@ -125,7 +125,7 @@ TEST(Stale, ValuesOfTheLoadBefore) {
     for (const auto& [one, shard] : engine.shards) keys.push_back(one);
     auto report = CompareShards(
         model, trace, keys, {2, 2},
-        [](const std::string&, const std::string&, const ExportedShard& s) {
+        [](const ShardKey&, const std::string&, const ExportedShard& s) {
           return Result<std::vector<std::byte>>(s.bytes);
         },
         nullptr, known ? &before : nullptr);
@@ -145,7 +145,7 @@ TEST(ErrorMap, OfWordsIsByGroup) {
   trace.shards = engine.shards;
   auto report = CompareShards(
       model, trace, {key}, {2, 2},
-      [](const std::string&, const std::string&, const ExportedShard& s) {
+      [](const ShardKey&, const std::string&, const ExportedShard& s) {
         return Result<std::vector<std::byte>>(s.bytes);
       },
       nullptr);

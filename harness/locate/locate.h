@@ -19,7 +19,7 @@ namespace assay::locate {
 // Layout bytes -> row major bytes of the stored values: rows·columns of the shard's dtype. An
 // unknown tag is an Error. Given by harness/run, which sees kernels/layouts.
 using UnpackFn = std::function<Result<std::vector<std::byte>>(
-    const std::string& component, const std::string& tag, const ExportedShard& shard)>;
+    const ShardKey& key, const std::string& tag, const ExportedShard& shard)>;
 // Tags that the component's bytes could also be read under.
 using TagsFn = std::function<std::vector<std::string>(const std::string& component)>;
 

@@ -115,7 +115,7 @@ class Comparison {
       return Ok();
     }
     const ExportedShard& shard = found->second;
-    auto unpacked = unpack_(key.component, shard.layout, shard);
+    auto unpacked = unpack_(key, shard.layout, shard);
     if (!unpacked.ok()) return unpacked.error();
     auto bytes = OwnRows(name, shard, std::move(*unpacked));
     if (!bytes.ok()) return bytes.error();
@@ -181,7 +181,7 @@ class Comparison {
       if (tag == shard.layout) continue;
       ExportedShard other = shard;
       other.layout = tag;
-      auto unpacked = unpack_(key.component, tag, other);
+      auto unpacked = unpack_(key, tag, other);
       if (!unpacked.ok()) continue;
       auto own = OwnRows(key.component, other, std::move(*unpacked));
       if (!own.ok() || *own != slice.bytes) continue;

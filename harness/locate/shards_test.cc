@@ -19,7 +19,7 @@ constexpr char kScale[] = "L1.moe.e2.down.scale";
 constexpr char kGate[] = "L1.moe.e1.gate.weight";
 
 // "row" as it is; "mirror" has each byte xor 1.
-Result<std::vector<std::byte>> Unpacked(const std::string&, const std::string& tag,
+Result<std::vector<std::byte>> Unpacked(const ShardKey&, const std::string& tag,
                                         const ExportedShard& shard) {
   std::vector<std::byte> bytes = shard.bytes;
   if (tag == "mirror") {

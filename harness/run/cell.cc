@@ -42,6 +42,10 @@ CellRun Ended(CellRun run, const Error& error) {
 // The tensors of the cell, or of the whole model where it is small enough to read at once.
 std::string HashOf(const CellSpec& spec, const std::vector<shard::Component>& components) {
   std::set<std::string> names;
+  if (spec.converted != nullptr) {
+    // What it was made from: all that is converted, and what stayed.
+    for (const std::string& name : spec.model->checkpoint->Names()) names.insert(name);
+  }
   for (const shard::Component& component : components) names.insert(component.source);
   return spec.model->checkpoint->ContentHash({names.begin(), names.end()});
 }

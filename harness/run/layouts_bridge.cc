@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
+#include <numeric>
 
+#include "harness/units/scheme.h"
 #include "kernels/layouts/layouts.h"
 
 namespace assay::run {
@@ -24,64 +27,105 @@ int64_t PlainBytes(const ExportedShard& shard) {
   return bytes;
 }
 
-kernels::StoredShape ShapeOf(const ExportedShard& shard) {
-  return {shard.dtype, shard.total_rows, shard.columns};
-}
-
-// nullptr: no layout of that tag and size.
-const kernels::Layout* Find(const std::string& component, const std::string& tag,
-                            const ExportedShard& shard) {
-  if (PlainBytes(shard) < 0) return nullptr;
-  for (const kernels::Layout& layout : kernels::Layouts()) {
-    if (layout.tag == tag && layout.part == PartOf(component) &&
-        layout.bytes(ShapeOf(shard)) == static_cast<int64_t>(shard.bytes.size())) {
-      return &layout;
-    }
-  }
-  return nullptr;
-}
-
 bool HasPlainSize(const ExportedShard& shard) {
   return PlainBytes(shard) == static_cast<int64_t>(shard.bytes.size());
 }
 
-}  // namespace
+// A shape with what it points to.
+struct Shape {
+  kernels::StoredShape stored;
+  std::vector<int32_t> order;
+};
 
-bool CanRead(const std::string& component, const std::string& tag) {
-  if (tag == "row") return true;
-  const auto layouts = kernels::Layouts();
-  return std::any_of(layouts.begin(), layouts.end(), [&](const kernels::Layout& layout) {
-    return layout.tag == tag && layout.part == PartOf(component);
-  });
+// Elements along K that the rank has of the parameter.
+int64_t LocalK(const CellSpec& spec, const std::string& parameter, int rank) {
+  const auto weight = spec.oracle->ExpectedSlice(parameter + ".weight", spec.where(rank));
+  if (!weight) return 0;
+  return static_cast<int64_t>(weight->columns.size()) * weight->elements_per_column;
 }
 
-std::string WrongSize(const std::string& component, const ExportedShard& shard) {
-  const bool fits =
-      shard.layout == "row" ? HasPlainSize(shard) : Find(component, shard.layout, shard) != nullptr;
+// The sorted order of the groups that g_idx names: inputs of one group in their own order.
+std::vector<int32_t> OrderOf(const CellSpec& spec, const std::string& parameter, int rank) {
+  const auto slice = spec.oracle->ExpectedSlice(parameter + ".g_idx", spec.where(rank));
+  if (!slice || slice->dtype != DType::kI32) return {};
+  std::vector<int32_t> groups(slice->bytes.size() / sizeof(int32_t));
+  std::memcpy(groups.data(), slice->bytes.data(), groups.size() * sizeof(int32_t));
+  std::vector<int32_t> order(groups.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
+    return groups[static_cast<size_t>(a)] < groups[static_cast<size_t>(b)];
+  });
+  return order;
+}
+
+Shape ShapeOf(const CellSpec& spec, const ShardKey& key, const std::string& tag,
+              const std::string& method, const ExportedShard& shard) {
+  Shape shape;
+  shape.stored.dtype = shard.dtype;
+  shape.stored.rows = shard.total_rows;
+  shape.stored.columns = shard.columns;
+  shape.stored.nope = spec.config.qk_nope;
+  shape.stored.v = spec.config.v_dim;
+  if (!tag.starts_with("marlin")) return shape;
+  const std::string parameter = ParameterOf(key.component);
+  const auto scheme = ParseScheme(method);
+  if (!scheme) return shape;
+  shape.stored.group = std::max<int64_t>(scheme->group, 0);
+  shape.stored.k = LocalK(spec, parameter, key.rank);
+  if (scheme->actorder && PartOf(key.component) == "weight") {
+    shape.order = OrderOf(spec, parameter, key.rank);
+    shape.stored.order = shape.order;
+  }
+  return shape;
+}
+
+}  // namespace
+
+std::string ShardReader::MethodOf(const std::string& component) const {
+  const auto method = spec_.oracle->MethodOf(component);
+  return method ? *method : spec_.MethodOf(ParameterOf(component));
+}
+
+bool ShardReader::CanRead(const std::string& component, const std::string& tag) const {
+  return kernels::FindLayout(tag, MethodOf(component), PartOf(component)) != nullptr;
+}
+
+std::string ShardReader::WrongSize(const ShardKey& key, const ExportedShard& shard) const {
+  bool fits = HasPlainSize(shard);
+  if (shard.layout != "row") {
+    const std::string method = MethodOf(key.component);
+    const kernels::Layout* layout =
+        kernels::FindLayout(shard.layout, method, PartOf(key.component));
+    const Shape shape = ShapeOf(spec_, key, shard.layout, method, shard);
+    fits = PlainBytes(shard) >= 0 && layout != nullptr &&
+           layout->bytes(shape.stored) == static_cast<int64_t>(shard.bytes.size());
+  }
   if (fits) return "";
   return fmt::format("layout {} of {} x {} {} does not have {} bytes", shard.layout,
                      shard.total_rows, shard.columns, NameOf(shard.dtype), shard.bytes.size());
 }
 
-Result<std::vector<std::byte>> UnpackShard(const std::string& component, const std::string& tag,
-                                           const ExportedShard& shard) {
+Result<std::vector<std::byte>> ShardReader::Unpack(const ShardKey& key, const std::string& tag,
+                                                   const ExportedShard& shard) const {
   if (tag == "row" && HasPlainSize(shard)) return shard.bytes;
-  const kernels::Layout* layout = tag == "row" ? nullptr : Find(component, tag, shard);
-  if (layout == nullptr) {
+  const std::string method = MethodOf(key.component);
+  const kernels::Layout* layout =
+      tag == "row" ? nullptr : kernels::FindLayout(tag, method, PartOf(key.component));
+  const Shape shape = ShapeOf(spec_, key, tag, method, shard);
+  if (layout == nullptr || PlainBytes(shard) < 0 ||
+      layout->bytes(shape.stored) != static_cast<int64_t>(shard.bytes.size())) {
     return Error{fmt::format("{}: layout {} of {} bytes is not one that can be read back",
-                             component, tag, shard.bytes.size())};
+                             key.component, tag, shard.bytes.size())};
   }
   std::vector<std::byte> plain(static_cast<size_t>(PlainBytes(shard)));
-  layout->unpack(ShapeOf(shard), shard.bytes.data(), plain.data());
+  layout->unpack(shape.stored, shard.bytes.data(), plain.data());
   return plain;
 }
 
-std::vector<std::string> TagsFor(const std::string& component, const std::string& method) {
-  std::vector<std::string> tags{"row"};
-  for (const kernels::Layout& layout : kernels::Layouts()) {
-    if (layout.method == method && layout.part == PartOf(component) && layout.tag != "row") {
-      tags.emplace_back(layout.tag);
-    }
+std::vector<std::string> ShardReader::Tags(const std::string& component) const {
+  std::vector<std::string> tags;
+  for (std::string_view tag : kernels::Tags(MethodOf(component), PartOf(component))) {
+    tags.emplace_back(tag);
   }
   return tags;
 }

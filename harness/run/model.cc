@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cstdlib>
 #include <filesystem>
 
@@ -40,30 +39,20 @@ Result<std::string> Resolve(const std::string& name) {
       ErrorKind::kEnvironment};
 }
 
-// What is in the file decides: a block type, several elements in a stored value, or plain values.
-std::string MethodOf(const shard::Component& weight) {
-  if (IsBlock(weight.dtype)) {
-    std::string type(NameOf(weight.dtype));
-    std::transform(type.begin(), type.end(), type.begin(),
-                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-    return "gguf-" + type;
-  }
-  if (weight.packing.elements.count() > 1) {
-    if (weight.dtype == DType::kI8) return "deepseek-v4-mxfp4";
-    const int64_t group = weight.group.count();
-    return group == 0 ? "ct-int4-channel" : fmt::format("ct-int4-g{}", group);
-  }
-  return weight.dtype == DType::kF32 ? "f32" : weight.dtype == DType::kF16 ? "f16" : "bf16";
-}
-
 bool IsMatrix(const shard::Component& component) { return component.row_elements.count() > 1; }
+
+// Of the whole weight, from the logical extents of both axes.
+int64_t ElementsOf(const shard::Component& c) {
+  const int64_t rows = c.row_extent.count() > 0 ? c.row_extent.count() : c.rows;
+  return rows * c.row_elements.count();
+}
 
 void FindMethods(Model* model) {
   for (const shard::Component& component : model->components) {
     if (!component.name.ends_with(".weight") || !IsMatrix(component)) continue;
     const std::string parameter = ParameterOf(component.name);
-    model->method_of[parameter] = MethodOf(component);
-    model->elements_of[parameter] = component.rows * component.row_elements.count();
+    model->method_of[parameter] = component.method;
+    model->elements_of[parameter] = ElementsOf(component);
   }
   model->method = MainMethod(*model, [](const std::string&) { return true; });
 }
@@ -99,6 +88,8 @@ Result<std::unique_ptr<Model>> OpenModel(const std::string& name) {
 }
 
 }  // namespace
+
+Result<std::string> PathOfModel(const std::string& name_or_path) { return Resolve(name_or_path); }
 
 std::string ParameterOf(const std::string& component) {
   return component.substr(0, component.rfind('.'));

@@ -55,15 +55,35 @@ std::string FetchedPath(const std::string& name);
 // The golden of a model by name: of a fetched one its own, else the name.
 std::string GoldenOf(const std::string& name);
 
+// A dense model's weights in another storage method, made by the production side's packers.
+struct ConvertedModel {
+  std::unique_ptr<TensorSource> source;  // over the model's checkpoint
+  ModelConfig config;
+  std::string config_json;
+  std::unique_ptr<reference::Oracle> oracle;
+  std::vector<shard::Component> components;
+  std::map<std::string, std::string> method_of;  // parameter -> method id
+  std::vector<std::string> converted;            // modules, as in the checkpoint
+};
+
+// Where a checkpoint lies: a shipped or fetched model's by its name, else the path itself. Errors
+// as ModelStore::Get's.
+Result<std::string> PathOfModel(const std::string& name_or_path);
+
 class ModelStore {
  public:
   // kEnvironment: there is no such model on this machine (the message says what gets it);
   // kUnsupported: the oracle does not know it; kBadInput: it is broken.
   Result<const Model*> Get(const std::string& name_or_path);
+  // The model in another method (harness/units/scheme.h), made once. kRefused: nothing of it fits
+  // the method; kBadInput: it is quantised already.
+  Result<const ConvertedModel*> Convert(const Model& model, const std::string& method);
 
  private:
   std::map<std::string, std::unique_ptr<Model>> models_;
   std::map<std::string, Error> failures_;
+  std::map<std::pair<std::string, std::string>, std::unique_ptr<ConvertedModel>> converted_;
+  std::map<std::pair<std::string, std::string>, Error> not_converted_;
 };
 
 // The part of a component's name that names its parameter: "L1.moe.e5.down.weight" ->

@@ -14,6 +14,7 @@
 #include "harness/run/executed.h"
 #include "harness/run/layouts_bridge.h"
 #include "harness/run/measures.h"
+#include "harness/run/selection.h"
 
 namespace assay::run {
 namespace {
@@ -102,8 +103,8 @@ void ReadUnlisted(const std::string& text, CellResult* result) {
 
 // Shards that can be compared. One under a tag that nobody here knows is not read back; one whose
 // size is not its own layout's is a finding.
-std::vector<ShardKey> Readable(const abi::Outcome& outcome, const std::vector<ShardKey>& expected,
-                               CellResult* result) {
+std::vector<ShardKey> Readable(const ShardReader& reader, const abi::Outcome& outcome,
+                               const std::vector<ShardKey>& expected, CellResult* result) {
   std::vector<ShardKey> readable;
   for (const ShardKey& key : expected) {
     const auto found = outcome.trace.shards.find(key);
@@ -111,8 +112,8 @@ std::vector<ShardKey> Readable(const abi::Outcome& outcome, const std::vector<Sh
       readable.push_back(key);
       continue;
     }
-    if (!CanRead(key.component, found->second.layout)) continue;
-    const std::string wrong = WrongSize(key.component, found->second);
+    if (!reader.CanRead(key.component, found->second.layout)) continue;
+    const std::string wrong = reader.WrongSize(key, found->second);
     if (wrong.empty()) {
       readable.push_back(key);
       continue;
@@ -255,6 +256,17 @@ void ReadPass(const CellSpec& spec, const Findings& found, size_t expected, Cell
         fmt::format("{} of {} shards were given back, and those are right", compared, expected);
     return;
   }
+  if (load && spec.layer < 0 && spec.selection.experts.empty()) {
+    if (const std::string unused = UnusedTensors(spec); !unused.empty()) {
+      result->verdict = Verdict::kFail;
+      result->reason = unused;
+      Divergence divergence;
+      divergence.cls = "loader";
+      divergence.signature = {"unused-tensor", unused, "names of the file against the parameters"};
+      result->divergences.push_back(std::move(divergence));
+      return;
+    }
+  }
   const std::string mistrust = load ? "" : judge::Mistrust(Evidence(spec, found), found.output);
   if (!mistrust.empty()) {
     const std::string decided = DecidedByFloor(found);
@@ -271,7 +283,7 @@ void ReadPass(const CellSpec& spec, const Findings& found, size_t expected, Cell
   result->reason =
       Together({LeftOut(spec, found.judgements, expected, compared),
                 found.chain == nullptr ? "" : ChainLeftOut(*found.chain, found.accumulated),
-                SameInBoth(spec)});
+                SameInBoth(spec), load ? PassedOver(spec) : ""});
 }
 
 // What ran is not what was asked for, or not what the engine lists; true if so.
@@ -329,17 +341,22 @@ void JudgeOutcome(const CellSpec& spec, const abi::Outcome& outcome,
   found.request = RequestOf(spec, outcome);
   auto judgements = spec.mode == Mode::kCollective ? JudgeCollectives(spec, outcome)
                                                    : judge::JudgeTrace(found.request);
-  const auto tags = [&spec](const std::string& component) {
-    return TagsFor(component, spec.MethodOf(ParameterOf(component)));
-  };
-  const std::vector<ShardKey> readable = Readable(outcome, expected, result);
+  // The wrong way to read a tensor is the finding; what its bytes look like then is not.
+  result->divergences = WrongSelections(spec, outcome.trace, expected);
+  const ShardReader reader(spec);
+  std::vector<ShardKey> readable;
+  if (result->divergences.empty()) readable = Readable(reader, outcome, expected, result);
   if (!result->divergences.empty()) {
     result->verdict = Verdict::kFail;
     result->reason = Sentence(result->divergences.front());
     return;
   }
-  auto shards = locate::CompareShards(*spec.oracle, outcome.trace, readable, found.request.degrees,
-                                      UnpackShard, tags, spec.decoy_oracle.get());
+  auto shards = locate::CompareShards(
+      *spec.oracle, outcome.trace, readable, found.request.degrees,
+      [&](const ShardKey& key, const std::string& tag, const ExportedShard& shard) {
+        return reader.Unpack(key, tag, shard);
+      },
+      [&](const std::string& c) { return reader.Tags(c); }, spec.decoy_oracle.get());
   if (!judgements || !shards) {
     result->verdict = Verdict::kInfra;
     result->reason = !judgements ? judgements.error().message : shards.error().message;

@@ -107,9 +107,16 @@ Status ReadKey(std::string_view word, Problem* problem) {
   return Ok();
 }
 
+// Attention's own degree where none is given: tp / dp. A dp that does not divide tp is refused
+// later, as a degree.
+std::string AttentionDefault(const Problem& problem) {
+  const int tp = problem.GetInt("tp"), dp = problem.GetInt("dp");
+  return dp > 1 && tp % dp == 0 ? std::to_string(tp / dp) : problem.Get("tp");
+}
+
 // What canonical form writes where the key was not given; "" is left out.
 std::string WrittenDefault(const Problem& problem, std::string_view key) {
-  return key == "attn_tp" ? problem.Get("tp") : problem.Get(key);
+  return key == "attn_tp" ? AttentionDefault(problem) : problem.Get(key);
 }
 
 std::string DefaultOf(const Problem& problem, const KeyInfo& info) {
@@ -188,7 +195,7 @@ Result<Problem> ParseProblem(std::string_view text) {
     return Error{fmt::format("{}: model= is missing: a shipped name, or the path of a checkpoint",
                              problem.kind)};
   }
-  if (problem.Has("attn_tp") && problem.Get("attn_tp") == problem.Get("tp")) {
+  if (problem.Has("attn_tp") && problem.Get("attn_tp") == AttentionDefault(problem)) {
     problem.keys.erase(problem.keys.find("attn_tp"));
   }
   return problem;
@@ -209,8 +216,8 @@ std::string PrintMinimal(const Problem& problem) {
   for (const KeyInfo& info : Keys()) {
     if (!problem.Has(info.name)) continue;
     const std::string value = problem.Get(info.name);
-    const bool is_default =
-        value == DefaultOf(problem, info) || (info.name == "attn_tp" && value == problem.Get("tp"));
+    const bool is_default = value == DefaultOf(problem, info) ||
+                            (info.name == "attn_tp" && value == AttentionDefault(problem));
     if (!is_default) text += fmt::format(" {}={}", info.name, Encode(value));
   }
   return text;

@@ -9,6 +9,8 @@
 #include <limits>
 #include <optional>
 
+#include "harness/units/scheme.h"
+
 namespace assay::run {
 namespace {
 
@@ -24,43 +26,7 @@ const Words kSchedules = {"sequential", "ring", "tree"};
 const Words kWires = {"fp32", "bf16", "int8", "int4"};
 const Words kCollectives = {"all_reduce", "reduce_scatter", "gather"};
 
-// With each group or block size standing for any other.
-const Words kMethods = {"f32",
-                        "f16",
-                        "bf16",
-                        "ct-int3-g32",
-                        "ct-int4-g32",
-                        "ct-int4-g32-asym",
-                        "ct-int4-g32-actorder-group",
-                        "ct-int4-channel",
-                        "ct-int4-channel-asym",
-                        "ct-int4-one-group",
-                        "ct-int5-channel-asym",
-                        "ct-int6-g32",
-                        "ct-int8-g32",
-                        "ct-old-int3-g32",
-                        "ct-old-int6-g32",
-                        "ct-w8a8-channel",
-                        "ct-w8a8-channel-asym",
-                        "ct-w8a8-tensor",
-                        "ct-fp8-block128",
-                        "ct-fp8-block16x32",
-                        "ct-fp8-channel",
-                        "ct-fp8-tensor",
-                        "ct-mxfp4",
-                        "ct-mxfp8",
-                        "ct-nvfp4",
-                        "deepseek-fp8-block128",
-                        "deepseek-v4-mxfp4",
-                        "gptq-int4-g32",
-                        "gptq-int4-g32-actorder",
-                        "gptq-int4-g64-asym",
-                        "awq-int4-g32-asym",
-                        "gptoss-mxfp4",
-                        "modelopt-nvfp4",
-                        "quark-mxfp4",
-                        "modelslim-w8a8",
-                        "modelslim-w4a8"};
+// Types that a GGUF file can hold; not all of them can be read.
 const Words kGgufTypes = {"f32",   "f16",    "bf16",   "q4_0",   "q4_1",    "q5_0",  "q5_1",
                           "q8_0",  "q8_1",   "q2_k",   "q3_k",   "q4_k",    "q5_k",  "q6_k",
                           "q8_k",  "iq1_s",  "iq1_m",  "iq2_xs", "iq2_xxs", "iq2_s", "iq3_xxs",
@@ -107,34 +73,21 @@ Result<std::string> CheckNumber(const KeyRule& rule, const std::string& value) {
   return fmt::format("{}", number);
 }
 
-// Digits behind "-g" or "-block" replaced by those of the list's example, so that ct-int4-g64 is
-// known because ct-int4-g32 is.
 bool IsKnownMethod(const std::string& value) {
   if (value.starts_with("gguf-")) return Contains(kGgufTypes, std::string_view(value).substr(5));
-  if (Contains(kMethods, value)) return true;
-  for (const std::string marker : {"-g", "-block"}) {
-    const size_t at = value.find(marker);
-    if (at == std::string::npos) continue;
-    const size_t begin = at + marker.size();
-    const size_t end = std::min(value.find_first_not_of("0123456789x", begin), value.size());
-    const std::string size = value.substr(begin, end - begin);
-    const size_t cross = marker == "-block" ? size.find('x') : std::string::npos;
-    if (!IsAtLeast(size.substr(0, cross), 1)) continue;
-    if (cross != std::string::npos && !IsAtLeast(size.substr(cross + 1), 1)) continue;
-    for (const char* example : {"32", "64", "128", "16x32"}) {
-      if (Contains(kMethods, value.substr(0, begin) + example + value.substr(end))) return true;
-    }
-  }
-  return false;
+  return ParseScheme(value).has_value();
 }
 
 Result<std::string> CheckMethod(const KeyRule& rule, const std::string& value) {
   if (IsKnownMethod(value)) return value;
-  std::vector<std::string> candidates = Strings(kMethods);
+  std::vector<std::string> others, candidates = KnownSchemes();
+  for (const std::string& id : candidates) {
+    if (!id.starts_with("gguf-")) others.push_back(id);
+  }
   for (std::string_view type : kGgufTypes) candidates.push_back(fmt::format("gguf-{}", type));
   return BadValue(rule, value,
                   fmt::format("{} (other group and block sizes too), gguf- with {}",
-                              fmt::join(kMethods, " "), fmt::join(kGgufTypes, " ")),
+                              fmt::join(others, " "), fmt::join(kGgufTypes, " ")),
                   candidates);
 }
 
@@ -160,6 +113,20 @@ Result<std::string> CheckPlacement(const KeyRule& rule, const std::string& value
   if (value == "cpu" || value == "gpu") return value;
   if (value.starts_with("hybrid:") && IsAtLeast(std::string_view(value).substr(7), 1)) return value;
   return BadValue(rule, value, "cpu, gpu, hybrid:N", {"cpu", "gpu", "hybrid:1"});
+}
+
+// "0,1,-1,0": the logical expert of each slot, -1 an empty one.
+Result<std::string> CheckExperts(const KeyRule& rule, const std::string& value) {
+  std::string_view rest = value;
+  while (true) {
+    const size_t comma = rest.find(',');
+    const std::string_view slot = rest.substr(0, comma);
+    if (slot != "-1" && !ParseCount(slot)) {
+      return BadValue(rule, value, "0,1,-1,0 (the expert of each slot, -1: an empty one)");
+    }
+    if (comma == std::string_view::npos) return value;
+    rest.remove_prefix(comma + 1);
+  }
 }
 
 Result<std::string> CheckReduce(const KeyRule& rule, const std::string& value) {
@@ -211,8 +178,9 @@ std::vector<KeyRule> MakeRules() {
       {{"tp", "1", "tensor-parallel degree"}, Values::kCount},
       {{"pools", "1", "CPU sub-pools inside a rank"}, Values::kCount},
       {{"ep", "1", "expert-parallel degree"}, Values::kCount},
-      {{"dp", "1", "data-parallel degree"}, Values::kCount},
-      {{"attn_tp", "", "attention's own degree; = tp"}, Values::kCount},
+      {{"experts", "", "logical expert of each slot of the ep ranks: 0,1,-1,0"}, Values::kExperts},
+      {{"dp", "1", "data-parallel degree of attention"}, Values::kCount},
+      {{"attn_tp", "", "attention's own degree; = tp / dp"}, Values::kCount},
       {{"lm_head", "tp", "how the output matrix is cut"}, Values::kChoice, {"tp", "dp"}},
       {{"split", "even", "how units are shared out: even, ceil, list:5,3,2"}, Values::kSplit},
       {{"placement", "cpu", "where experts run: cpu, gpu, hybrid:N"}, Values::kPlacement},
@@ -320,6 +288,8 @@ Result<std::string> CheckValue(const KeyRule& rule, const std::string& value, bo
       return CheckSplit(rule, value);
     case Values::kPlacement:
       return CheckPlacement(rule, value);
+    case Values::kExperts:
+      return CheckExperts(rule, value);
     case Values::kReduce:
       return CheckReduce(rule, value);
     case Values::kTier:

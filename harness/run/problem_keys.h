@@ -21,6 +21,7 @@ enum class Values {
   kMethod,     // a method id
   kSplit,      // even, ceil, list:5,3,2
   kPlacement,  // cpu, gpu, hybrid:N
+  kExperts,    // 0,1,-1,0
   kReduce,     // sequential, ring, tree with a wire type
   kTier,       // a tier of the engine
   kTokens,     // 5, 33+1, 4x1

@@ -89,6 +89,11 @@ void PickSelection(CellSpec* spec, int64_t expert) {
   shard::Selection& selection = spec->selection;
   selection.layer = spec->layer;
   if (expert >= 0) selection.experts = {expert};
+  if (spec->mode == Mode::kLoad) {
+    const std::string op = spec->problem.Get("op");
+    if (op == "attn") selection.mlp = false;
+    if (op == "mlp") selection.attention = false;
+  }
   if (spec->problem.kind == "layer" || spec->layer < 0 || spec->mode == Mode::kLoad) return;
   selection.attention = selection.mlp = false;
   for (const Node* node : spec->nodes) {
@@ -104,6 +109,21 @@ Status CheckFamilies(const CellSpec& spec) {
     return Error{fmt::format("{} layer={}: that layer of {} has no experts", spec.problem.kind,
                              spec.layer, spec.model->name)};
   }
+  return Ok();
+}
+
+// A load cell of another method than the checkpoint's: the whole model in that method.
+Status ResolveConversion(CellSpec* spec, ModelStore* models) {
+  const std::string method = spec->problem.Get("method");
+  if (spec->mode != Mode::kLoad || method.empty() || method == spec->model->method) return Ok();
+  auto converted = models->Convert(*spec->model, method);
+  if (!converted) return converted.error();
+  spec->converted = *converted;
+  spec->config = spec->converted->config;
+  spec->config_json = spec->converted->config_json;
+  spec->weights = spec->converted->source.get();
+  spec->oracle = spec->converted->oracle.get();
+  spec->made_method_of = spec->converted->method_of;
   return Ok();
 }
 
@@ -131,6 +151,7 @@ Result<std::unique_ptr<CellSpec>> ResolveCell(const Problem& problem, ModelStore
   spec->scope = problem.kind;
   spec->config = ConfigOf(problem, **model);
   spec->config_json = spec->model->checkpoint->config_json();
+  if (auto status = ResolveConversion(spec.get(), models); !status) return status.error();
   const auto& config = spec->config;
   auto layer = ParseIndex(problem, "layer", config.layers);
   if (!layer) return layer.error();
@@ -149,8 +170,7 @@ Result<std::unique_ptr<CellSpec>> ResolveCell(const Problem& problem, ModelStore
   spec->fill = *fill;
   spec->seed = problem.GetInt("seed");
   if (auto status = CheckKeys(problem); !status) return status.error();
-  spec->degrees.tp = problem.GetInt("tp");
-  spec->degrees.attn_tp = problem.Get("attn_tp").empty() ? 0 : problem.GetInt("attn_tp");
+  if (auto status = ResolveDegrees(spec.get()); !status) return status.error();
   if (auto status = ResolveEngine(spec.get()); !status) return status.error();
   if (auto status = CheckFamilies(*spec); !status) return status.error();
   if (auto status = PickNodes(spec.get(), *expert); !status) return status.error();

@@ -15,7 +15,7 @@ using reference::Op;
 constexpr int kMostParts = 1024;
 
 Status CheckParts(const Problem& problem) {
-  for (const char* key : {"tp", "attn_tp", "threads"}) {
+  for (const char* key : {"tp", "attn_tp", "dp", "ep", "threads"}) {
     if (problem.Get(key).empty() || problem.GetInt(key) <= kMostParts) continue;
     return Error{fmt::format("{}={}: allowed are 1 to {}", key, problem.Get(key), kMostParts)};
   }
@@ -30,18 +30,24 @@ Status CheckBuilt(const Problem& problem) {
     return Error{fmt::format("{}={}: not built yet", key, problem.Get(key)),
                  ErrorKind::kUnsupported};
   }
-  for (const char* key : {"ep", "dp", "pools"}) {
-    if (problem.GetInt(key) == 1) continue;
-    return Error{fmt::format("{}={}: only 1 is built so far", key, problem.Get(key)),
-                 ErrorKind::kUnsupported};
-  }
-  for (const auto& [key, only] : {std::pair<const char*, const char*>{"split", "even"},
-                                  {"placement", "cpu"},
-                                  {"graph", "eager"},
-                                  {"lm_head", "tp"}}) {
+  // How parameters are divided is the loader's; nothing is computed on such shards yet.
+  const bool loads = problem.kind == "load";
+  for (const auto& [key, only] :
+       {std::pair<const char*, const char*>{"pools", "1"}, {"graph", "eager"}}) {
     if (problem.Get(key) == only) continue;
     return Error{fmt::format("{}={}: only {} is built so far", key, problem.Get(key), only),
                  ErrorKind::kUnsupported};
+  }
+  for (const auto& [key, only] : {std::pair<const char*, const char*>{"ep", "1"},
+                                  {"dp", "1"},
+                                  {"split", "even"},
+                                  {"placement", "cpu"},
+                                  {"lm_head", "tp"},
+                                  {"experts", ""}}) {
+    if (loads || problem.Get(key) == only) continue;
+    return Error{
+        fmt::format("{} {}={}: so far that is for kind load", problem.kind, key, problem.Get(key)),
+        ErrorKind::kUnsupported};
   }
   if (problem.kind == "collective" && problem.Get("fill") == "real") {
     return Error{
@@ -61,8 +67,12 @@ Status CheckUse(const Problem& problem) {
   const std::string& kind = problem.kind;
   const bool one_op = IsOneOf(kind, {"linear", "norm", "act"});
   const auto given = [&](const char* key) { return problem.Get(key) != "all"; };
-  if (given("op") && !one_op && kind != "collective") {
-    return Error{fmt::format("{} op={}: op is for linear, norm, act and collective", kind,
+  if (kind == "load" && given("op") && !IsOneOf(problem.Get("op"), {"attn", "mlp"})) {
+    return Error{fmt::format("load op={}: what is loaded alone is attn or mlp, each with its norm",
+                             problem.Get("op"))};
+  }
+  if (given("op") && !one_op && kind != "collective" && kind != "load") {
+    return Error{fmt::format("{} op={}: op is for load, linear, norm, act and collective", kind,
                              problem.Get("op"))};
   }
   if (given("expert") && !one_op && kind != "load") {

@@ -186,7 +186,7 @@ Status ResolveEngine(CellSpec* spec) {
 
 Status ResolveMethod(CellSpec* spec) {
   Problem& problem = spec->problem;
-  const std::string own = OwnMethod(*spec);
+  const std::string own = spec->converted != nullptr ? problem.Get("method") : OwnMethod(*spec);
   const std::string asked = problem.Has("method") ? problem.Get("method") : own;
   const auto& made = MadeMethods();
   if (asked != own) {

@@ -9,6 +9,11 @@ namespace assay::run {
 Status CheckKeys(const Problem& problem);
 Status CheckSteps(CellSpec* spec);
 
+// degrees.cc: how parameters are divided over ranks.
+Status ResolveDegrees(CellSpec* spec);
+// What of it an engine is told beside tp and attn_tp: "split=ceil", "ep=2" ...
+std::vector<std::string> DegreeOptions(const Problem& problem);
+
 // resolve_engine.cc: engine and tier; then, of the picked ops, method, kernel, activations; then
 // the sums over ranks.
 Status ResolveEngine(CellSpec* spec);

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "harness/run/cell.h"
+#include "harness/run/resolve_steps.h"
 
 namespace assay::run {
 namespace {
@@ -180,7 +181,7 @@ Status AddReduces(const CellSpec& spec, abi::Script* script) {
 // Key=value pairs beside assay_open's members, those that this cell and engine have a use for: an
 // engine that knows none of them is not asked to.
 std::string OptionsOf(const CellSpec& spec, const CellLimits& limits) {
-  std::vector<std::string> options;
+  std::vector<std::string> options = DegreeOptions(spec.problem);
   if (spec.problem.Has("limit")) options.push_back("limit=" + spec.problem.Get("limit"));
   if (Emulates(spec)) options.push_back("emulate=" + limits.emulate);
   return fmt::format("{}", fmt::join(options, " "));

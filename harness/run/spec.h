@@ -46,6 +46,7 @@ struct CellSpec {
   // Weights of another method than the checkpoint's (nullptr: its own), over the checkpoint; then
   // generated weights where the fill asks for them, over these. The oracle is the model's unless it
   // reads other weights or another config.
+  const ConvertedModel* converted = nullptr;  // of a load cell: the whole model in another method
   std::unique_ptr<MadeSource> made;
   std::map<std::string, std::string> made_method_of;  // beside Model::method_of
   std::unique_ptr<SyntheticSource> generated;
@@ -57,14 +58,15 @@ struct CellSpec {
   std::unique_ptr<reference::Oracle> decoy_oracle;
   std::vector<std::string> same_in_both;  // tensors that have no other values to be told by
 
-  reference::Parallel parallel() const { return {degrees.tp, degrees.attention()}; }
+  reference::Parallel parallel() const;  // degrees, in the oracle's words
   reference::Where where(int rank) const { return {parallel(), rank}; }
   // How a linear parameter ("L1.moe.e5.down") is stored: a method id, "bf16" where it is none.
   std::string MethodOf(const std::string& parameter) const;
   bool eight_bit() const;  // activations of quantised weights enter as 8-bit codes
 };
 
-// First half, cheap: model, engine, tier, method, nodes, selection. No data is made.
+// First half, cheap (but for a conversion, which is kept): model, engine, tier, method, nodes,
+// selection. No data is made.
 Result<std::unique_ptr<CellSpec>> ResolveCell(const Problem& problem, ModelStore* models);
 
 // Token ids and positions of each step; part of the first half.

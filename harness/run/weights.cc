@@ -103,7 +103,9 @@ Status FillWeights(CellSpec* spec) {
   if (spec->made != nullptr) spec->made->Make(spec->fill, spec->seed);
   if (auto status = GenerateWeights(spec); !status) return status;
   const bool other_config = spec->problem.Has("limit");
-  if (spec->weights == spec->model->checkpoint.get() && !other_config) return Ok();
+  const TensorSource* own =
+      spec->converted != nullptr ? spec->converted->source.get() : spec->model->checkpoint.get();
+  if (spec->weights == own && !other_config) return Ok();
   auto oracle = reference::Oracle::Create(spec->config, *spec->weights);
   if (!oracle) return oracle.error();
   spec->own_oracle = std::move(*oracle);

@@ -1,0 +1,63 @@
+#include "harness/run/selection.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <map>
+#include <set>
+
+namespace assay::run {
+
+std::vector<Divergence> WrongSelections(const CellSpec& spec, const EngineTrace& trace,
+                                        const std::vector<ShardKey>& expected) {
+  std::vector<Divergence> wrong;
+  std::set<std::string> seen;
+  for (const ShardKey& key : expected) {
+    const auto found = trace.shards.find(key);
+    if (found == trace.shards.end() || found->second.method.empty()) continue;
+    const std::string parameter = ParameterOf(key.component);
+    const auto due = spec.oracle->MethodOf(key.component);
+    if (!due || *due == found->second.method || !seen.insert(parameter).second) continue;
+    Divergence divergence;
+    divergence.cls = "selection";
+    divergence.tensor = key.component;
+    divergence.rank = key.rank;
+    divergence.signature = {"wrong-method",
+                            fmt::format("read as {}, stored as {}", found->second.method, *due),
+                            "the engine's own record against what is in the file and its config"};
+    const reference::Node* node = nullptr;
+    for (const reference::Node& candidate : spec.oracle->graph()) {
+      if (candidate.weight == parameter) node = &candidate;
+    }
+    if (node != nullptr) {
+      if (node->layer >= 0) divergence.layer = node->layer;
+      if (node->expert >= 0) divergence.expert = node->expert;
+    }
+    wrong.push_back(std::move(divergence));
+  }
+  return wrong;
+}
+
+std::string UnusedTensors(const CellSpec& spec) {
+  std::vector<std::string> names;
+  for (const reference::UnusedTensor& unused : spec.oracle->Unused()) {
+    if (unused.reason.empty()) names.push_back(unused.tensor);
+  }
+  if (names.empty()) return "";
+  return fmt::format("{} tensors of the checkpoint are used by nothing, the first {}", names.size(),
+                     names.front());
+}
+
+std::string PassedOver(const CellSpec& spec) {
+  std::map<std::string, int> reasons;
+  for (const reference::UnusedTensor& unused : spec.oracle->Unused()) {
+    if (!unused.reason.empty()) ++reasons[unused.reason];
+  }
+  std::vector<std::string> parts;
+  for (const auto& [reason, count] : reasons) {
+    parts.push_back(fmt::format("{} tensors passed over: {}", count, reason));
+  }
+  return fmt::format("{}", fmt::join(parts, "; "));
+}
+
+}  // namespace assay::run
