@@ -84,6 +84,9 @@ TEST(Degrees, AMapPlacesReplicasAndHoles) {
   EXPECT_EQ(held(5, 1), Held::kPart);
   degrees.physical_to_logical = {0, 1, 2, 3, 4, 6};
   EXPECT_FALSE(HeldOf(0, 6, {degrees, 0}, "e").ok());
+  degrees.physical_to_logical = {0, 1, 2, 3};
+  EXPECT_TRUE(HeldOf(3, 6, {degrees, 0}, "e").ok());
+  EXPECT_EQ(HeldOf(4, 6, {degrees, 0}, "e").error().kind, ErrorKind::kRefused);  // nowhere
   degrees.physical_to_logical = {0, 1, 2};
   EXPECT_EQ(HeldOf(0, 6, {degrees, 0}, "e").error().kind, ErrorKind::kRefused);
 }

@@ -2,6 +2,7 @@
 // the model needs is there.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <numeric>
 #include <set>
 
@@ -147,6 +148,16 @@ bool WeightStore::Present(const Parameter& parameter) const {
   return !finder.problem().empty();
 }
 
+bool IsBiasOfZeros(const TensorSource& source, std::string_view name) {
+  constexpr std::string_view kBias = ".bias";
+  const TensorView* view = source.Find(name);
+  if (view == nullptr || !name.ends_with(kBias)) return false;
+  const std::string module(name.substr(0, name.size() - kBias.size()));
+  return source.Find(module + ".qweight") != nullptr &&
+         std::all_of(view->bytes.begin(), view->bytes.end(),
+                     [](std::byte b) { return b == std::byte{0}; });
+}
+
 // `biases`: tensors that are some parameter's bias.
 Status WeightStore::CheckParameter(const Parameter& parameter,
                                    const std::set<std::string>& biases) const {
@@ -158,7 +169,8 @@ Status WeightStore::CheckParameter(const Parameter& parameter,
     return Error{parameter.source + ": a norm's weight cannot be quantised"};
   }
   const std::string bias = parameter.source + ".bias";
-  if (!parameter.has_bias && source_.Find(bias) != nullptr && !biases.contains(bias)) {
+  if (!parameter.has_bias && source_.Find(bias) != nullptr && !biases.contains(bias) &&
+      !IsBiasOfZeros(source_, bias)) {
     return Error{fmt::format("{}: is in the file, but the config says that there is none", bias)};
   }
   return Ok();

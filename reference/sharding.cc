@@ -168,15 +168,18 @@ Result<Held> HeldOf(int64_t expert, int64_t experts, const Where& where, const s
                                what, count, d.ep));
   }
   const int64_t mine = where.rank / (d.tp / d.ep);
-  bool held = false;
+  bool held = false, anywhere = false;
   for (int64_t slot = 0; slot < count; ++slot) {
     const int64_t logical = slots[static_cast<size_t>(slot)];
     if (logical < -1 || logical >= experts) {
       return Error{fmt::format("{}: slot {} holds expert {}, must be -1 to {}", what, slot, logical,
                                experts - 1)};
     }
-    held = held || (logical == expert && slot / (count / d.ep) == mine);
+    if (logical != expert) continue;
+    anywhere = true;
+    held = held || slot / (count / d.ep) == mine;
   }
+  if (!anywhere) return Refused(fmt::format("{}: no slot holds expert {}", what, expert));
   return held ? Held::kPart : Held::kAbsent;
 }
 

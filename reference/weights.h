@@ -57,6 +57,9 @@ class WeightRows {
   Scratch scratch_;
 };
 
+// GPTQ's packers write a bias of zeros for every linear, whether the model has one or not.
+bool IsBiasOfZeros(const TensorSource& source, std::string_view name);
+
 class WeightStore {
  public:
   // All three must outlive the store.
