@@ -74,7 +74,7 @@ class Auditor {
     report_.model = listing_.config && !listing_.config->architecture.empty()
                         ? listing_.config->architecture
                         : "unknown";
-    report_.files = static_cast<int64_t>(listing_.files.size());
+    report_.files = listing_.file_count;
     report_.findings = listing_.findings;
     for (const Listing::Entry& entry : listing_.entries()) {
       report_.bytes += static_cast<int64_t>(entry.bytes);
@@ -135,11 +135,6 @@ class Auditor {
            fmt::format("is {}; a tensor named {} is {}", NameOf(view.dtype), role.suffix.substr(1),
                        role.allowed));
     }
-    if (std::find(view.shape.begin(), view.shape.end(), 0) != view.shape.end()) {
-      Tell("empty", view, file,
-           fmt::format("has shape [{}]: no values; every tensor must have some",
-                       fmt::format("{}", Joined(view.shape))));
-    }
     if (module != nullptr && IsMain(*module, view)) {
       for (Finding& finding : CheckModule(*module)) report_.findings.push_back(std::move(finding));
     }
@@ -160,14 +155,6 @@ class Auditor {
       }
     }
     return false;
-  }
-
-  static std::string Joined(const std::vector<int64_t>& extents) {
-    std::string text;
-    for (const int64_t extent : extents) {
-      text += (text.empty() ? "" : ", ") + std::to_string(extent);
-    }
-    return text;
   }
 
   void Tell(std::string kind, const TensorView& view, const std::string& file, std::string detail) {
@@ -247,6 +234,7 @@ class Auditor {
   void Conclude() {
     for (auto& [index, finding] : stated_) report_.findings.push_back(std::move(finding));
     DropEchoes();
+    ExplainMissing();
     Cap(&report_.findings);
     Cap(&report_.notes);
   }
@@ -261,6 +249,24 @@ class Auditor {
     std::erase_if(report_.findings, [&](const Finding& finding) {
       return finding.kind == "config" && !finding.tensor.empty() && told.count(finding.tensor) > 0;
     });
+  }
+
+  // What is not there is no finding of its own where a file that should have it is not there.
+  void ExplainMissing() {
+    static const std::set<std::string, std::less<>> kLost = {"missing-shard", "unreadable",
+                                                             "header", "truncated"};
+    const auto lost =
+        std::find_if(listing_.findings.begin(), listing_.findings.end(),
+                     [](const Finding& finding) { return kLost.contains(finding.kind); });
+    if (lost == listing_.findings.end()) return;
+    const auto missing =
+        std::stable_partition(report_.findings.begin(), report_.findings.end(),
+                              [](const Finding& finding) { return finding.kind != "missing"; });
+    for (auto at = missing; at != report_.findings.end(); ++at) {
+      report_.notes.push_back(std::move(*at));
+      report_.notes.back().detail += "; " + lost->file + " may have it";
+    }
+    report_.findings.erase(missing, report_.findings.end());
   }
 
   Listing listing_;

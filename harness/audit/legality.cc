@@ -43,13 +43,11 @@ bool IsPadded(const ComponentPlan& plan) {
 }
 
 // "axis k has 48 groups (1536 elements), which do not divide by tp 7": the refusal's line without
-// the tensor's name, which stands beside it.
+// the tensor's name, which stands beside it, and without what is legal, which is the model's.
 std::string WhyOf(const shard::Refusal& refusal) {
   std::string text = refusal.Message();
-  if (refusal.cuts.empty() && text.starts_with(refusal.tensor + ": ")) {
-    text.erase(0, refusal.tensor.size() + 2);
-  }
-  // What is legal is said for the model, not for each tensor.
+  const std::string name = refusal.cuts.empty() ? refusal.tensor + ": " : " (" + refusal.cuts + ")";
+  if (const size_t at = text.find(name); at != text.npos) text.erase(at, name.size());
   return text.substr(0, text.find(';'));
 }
 
@@ -93,6 +91,7 @@ class Judge {
   // The message begins with the tensor's name. One that already has a finding is not told of twice.
   void AddError(const Error& error) {
     const std::string name = error.message.substr(0, error.message.find_first_of(": "));
+    failed_.insert(name.substr(0, name.rfind('.')));
     const auto index = listing_.IndexOf(name);
     const std::string file =
         index ? listing_.files[listing_.entries()[*index].file] : std::string();
@@ -121,8 +120,16 @@ class Judge {
       Degrees degrees;
       degrees.tp = report_.tps[d].tp;
       const std::vector<Survey::Verdict> verdicts = survey.At(degrees);
+      // What equal parts refuse, padding may allow: engines pad some models.
+      std::vector<Survey::Verdict> padded;
+      if (std::any_of(verdicts.begin(), verdicts.end(),
+                      [](const Survey::Verdict& verdict) { return verdict.refusal.has_value(); })) {
+        degrees.split = shard::Split::kCeil;
+        padded = survey.At(degrees);
+      }
       for (size_t i = 0; i < verdicts.size(); ++i) {
-        placements[i].push_back(Count(survey.component(i), verdicts[i], d));
+        const bool by_padding = !padded.empty() && padded[i].plan.has_value();
+        placements[i].push_back(Count(survey.component(i), verdicts[i], by_padding, d));
       }
     }
     for (size_t i = 0; i < placements.size(); ++i) Place(survey.component(i), placements[i]);
@@ -135,12 +142,14 @@ class Judge {
     }
   }
 
-  Placement Count(const shard::Component& component, const Survey::Verdict& verdict, size_t d) {
+  Placement Count(const shard::Component& component, const Survey::Verdict& verdict,
+                  bool by_padding, size_t d) {
     DegreeRow& row = report_.tps[d];
     Placement placement;
     placement.legal = verdict.plan.has_value();
     if (!verdict.plan) {
       placement.why = WhyOf(*verdict.refusal);
+      if (by_padding) placement.why += "; split=ceil pads it";
       ++row.refused;
       if (*row.legal) row.why = component.source + ": " + placement.why;
       row.legal = false;
@@ -246,8 +255,8 @@ class Judge {
 
   // Tensors that no parameter takes, by pattern: coverage.
   void AddUntaken() {
-    // Why and pattern -> count and first.
-    std::map<std::pair<std::string, std::string>, std::pair<int64_t, size_t>> patterns;
+    // What is passed over for one reason is one note; what belongs to nothing one for each form.
+    std::map<std::pair<std::string, std::string>, std::pair<int64_t, size_t>> notes;
     std::optional<uint32_t> checked;
     for (size_t i = 0; i < taken_.size(); ++i) {
       if (taken_[i]) continue;
@@ -257,23 +266,27 @@ class Judge {
         row.placement = *checked;
         continue;
       }
+      if (failed_.count(row.name.substr(0, row.name.rfind('.'))) > 0) {
+        // What is wrong with its parameter was said.
+        row.placement = Intern(Everywhere("", std::nullopt, "its parameter cannot be planned"));
+        for (DegreeRow& degree : report_.tps) ++degree.unplanned;
+        continue;
+      }
       const std::string passed = shard::WhyPassed(config_, row.name);
       const std::string why =
           passed.empty() ? "no parameter that the config implies takes it" : passed;
       row.placement = Intern(Everywhere("", std::nullopt, why));
       for (DegreeRow& degree : report_.tps) ++degree.unplanned;
-      const auto [at, added] =
-          patterns.emplace(std::pair(why, PatternOf(row.name)), std::pair(int64_t{0}, i));
-      ++at->second.first;
+      const std::string form = passed.empty() ? PatternOf(row.name) : std::string();
+      ++notes.emplace(std::pair(why, form), std::pair(int64_t{0}, i)).first->second.first;
     }
-    for (const auto& [pattern, where] : patterns) {
-      const TensorRow& row = report_.tensors[where.second];
-      const std::string others = where.first == 1 ? ""
-                                                  : fmt::format(" ({} more of the form {})",
-                                                                where.first - 1, pattern.second);
-      report_.notes.push_back({"unused", row.name,
-                               listing_.files[listing_.entries()[where.second].file],
-                               pattern.first + others});
+    for (const auto& [key, where] : notes) {
+      const auto& [why, form] = key;
+      const auto& [count, first] = where;
+      std::string more = count == 1 ? "" : fmt::format(" ({} more)", count - 1);
+      if (count > 1 && !form.empty()) more = fmt::format(" ({} more of {})", count - 1, form);
+      report_.notes.push_back({"unused", report_.tensors[first].name,
+                               listing_.files[listing_.entries()[first].file], why + more});
     }
   }
 
@@ -289,6 +302,7 @@ class Judge {
   std::vector<bool> taken_;
   std::vector<Hiding> hiding_;
   std::bitset<kLargestTried + 1> legal_;
+  std::set<std::string> failed_;           // modules of parameters that could not be listed
   std::map<std::string, size_t> missing_;  // pattern -> the finding of its first tensor
   std::map<size_t, int64_t> more_;         // finding -> further ones
   std::map<std::vector<Placement>, uint32_t> interned_;

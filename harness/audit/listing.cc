@@ -13,6 +13,7 @@ Listing::~Listing() {
 
 Listing::Listing(Listing&& other) noexcept
     : files(std::move(other.files)),
+      file_count(other.file_count),
       findings(std::move(other.findings)),
       config(std::move(other.config)),
       why_unknown(std::move(other.why_unknown)),

@@ -39,7 +39,8 @@ class Listing : public TensorSource {
   const std::vector<Entry>& entries() const { return entries_; }
   std::optional<size_t> IndexOf(std::string_view name) const;
 
-  std::vector<std::string> files;  // paths
+  std::vector<std::string> files;  // paths of those that have tensors
+  int64_t file_count = 0;          // of all that were looked at
   std::vector<Finding> findings;
   std::optional<ModelConfig> config;
   std::string why_unknown;  // where there is no config, or no model that is known

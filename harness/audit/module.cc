@@ -17,6 +17,11 @@ int64_t Extent(const TensorView* tensor, size_t axis) {
   return tensor != nullptr && axis < tensor->shape.size() ? tensor->shape[axis] : 1;
 }
 
+// The fastest axis; 1 of a scalar.
+int64_t Last(const TensorView* tensor) {
+  return tensor == nullptr || tensor->shape.empty() ? 1 : tensor->shape.back();
+}
+
 int64_t Values(const TensorView& tensor) {
   int64_t count = 1;
   for (const int64_t extent : tensor.shape) {
@@ -82,7 +87,7 @@ void ReadCtInt(Module* m, const QuantConfig& quant, Scheme* s) {
 void ReadGptqOrAwq(Module* m, const QuantConfig& quant, Scheme* s) {
   s->bits = quant.bits == 8 ? 8 : 4;
   const int64_t per_word = 32 / s->bits;
-  const int64_t n = m->scale == nullptr ? 0 : m->scale->shape.back();
+  const int64_t n = m->scale == nullptr ? 0 : Last(m->scale);
   const bool awq =
       quant.method == "awq" || (m->g_idx == nullptr && n > 0 && Extent(m->codes, 1) != n &&
                                 Extent(m->codes, 1) == n / per_word);
@@ -104,12 +109,12 @@ void ReadFp8(Module* m, const QuantConfig& quant, Scheme* s) {
   s->bits = 8;
   s->fnuz = quant.fnuz;
   m->n = Extent(m->codes, m->codes->shape.size() >= 2 ? m->codes->shape.size() - 2 : 0);
-  m->k = m->codes->shape.empty() ? 1 : m->codes->shape.back();
+  m->k = Last(m->codes);
   if (IsExponent(m->scale) && !m->scale->name.ends_with("_inv")) {
     s->family = MethodFamily::kCtMxfp8;
     s->granularity = Granularity::kGroup;
     s->group = m->group = 32;
-    m->groups = m->scale->shape.empty() ? 1 : m->scale->shape.back();
+    m->groups = Last(m->scale);
     return;
   }
   const bool inverse = m->scale->name.ends_with("_inv");
@@ -164,7 +169,7 @@ void ReadInt8(Module* m, const QuantConfig& quant, const TensorSource& source, S
                     source.Find(Sibling(m->name, "_weight_offset")) != nullptr;
   s->bits = 8;
   m->n = Extent(m->codes, 0);
-  m->k = m->codes->shape.empty() ? 1 : m->codes->shape.back();
+  m->k = Last(m->codes);
   ReadGranularity(m, QuantConfig(), s);
   s->asymmetric = m->zero != nullptr;
   s->family = MethodFamily::kCtW8a8;
@@ -177,8 +182,8 @@ void ReadInt8(Module* m, const QuantConfig& quant, const TensorSource& source, S
   const bool w4 = described != quant.description.end()
                       ? described->second.starts_with("W4")
                       : m->scale != nullptr && m->scale->shape.size() >= 2 &&
-                            Extent(m->scale, m->scale->shape.size() - 2) ==
-                                2 * Extent(m->codes, m->codes->shape.size() - 2);
+                            Extent(m->scale, m->scale->shape.size() - 2) / 2 ==
+                                Extent(m->codes, m->codes->shape.size() - 2);
   s->family = w4 ? MethodFamily::kModelSlimW4a8 : MethodFamily::kModelSlimW8a8;
   s->granularity = Granularity::kNone;
   s->asymmetric = false;
@@ -322,7 +327,8 @@ std::optional<Finding> CheckZero(const Module& m) {
   const std::string because = fmt::format("{} is {} and zero points are {}-bit codes",
                                           m.codes->name, ShapeOf(*m.codes), bits);
   if (m.role.along_k) {
-    return Fits(m.zero, Extent(m.scale, 0), WordsOf(m.n, bits, false), because);
+    const int64_t groups = m.group > 0 ? CeilDiv(m.k, m.group) : m.groups;
+    return Fits(m.zero, groups, WordsOf(m.n, bits, false), because);
   }
   const int64_t groups = m.groups > 0 ? m.groups : 1;
   return Fits(m.zero, WordsOf(m.n, bits, m.old_packing), groups, because);
@@ -410,7 +416,7 @@ std::optional<Finding> CheckStatedShape(const Module& m, const TensorView& shape
     return Wrong("weight-shape", shape,
                  fmt::format("states {} extents; {}", stated.size(), packed));
   }
-  if (stated.size() != 2) return std::nullopt;
+  if (stated.size() != 2 || m.codes->shape[1] > INT64_MAX / 32) return std::nullopt;
   if (stated[0] != m.codes->shape[0]) {
     return Wrong("weight-shape", shape,
                  fmt::format("states [{}, {}], but {}: n must be {}", stated[0], stated[1], packed,
@@ -465,7 +471,8 @@ GIdx CheckGIdx(const Module* m, const TensorView& tensor, std::span<const std::b
   }
   for (size_t group = 0; group < sizes.size() && m->group > 0; ++group) {
     const bool last = static_cast<int64_t>(group) == m->groups - 1;
-    const int64_t due = last ? k - m->group * (m->groups - 1) : m->group;
+    // Groups are at most k here: more of them were found empty.
+    const int64_t due = last ? k - std::min(k, m->group) * (m->groups - 1) : m->group;
     if (sizes[group] == due) continue;
     return wrong(fmt::format("group {} has {} elements; a group has {}{}", group, sizes[group],
                              m->group, due == m->group ? "" : fmt::format(", the last {}", due)));

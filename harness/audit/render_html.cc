@@ -84,8 +84,10 @@ std::string Degrees(const Report& report) {
   return out + (report.legal_degrees.empty()
                     ? "<p>No TP from 1 to 64 is legal.</p>\n"
                     : fmt::format("<p>Largest legal TP <b>{}</b> of {} (1 to 64 tried, split even, "
-                                  "attn_tp = tp).</p>\n",
-                                  *report.largest_legal_tp, fmt::join(report.legal_degrees, ", ")));
+                                  "attn_tp = tp; {} not planned).</p>\n",
+                                  *report.largest_legal_tp, fmt::join(report.legal_degrees, ", "),
+                                  reports::Counted(report.tps.empty() ? 0 : report.tps[0].unplanned,
+                                                   "tensor")));
 }
 
 std::string Methods(const Report& report) {

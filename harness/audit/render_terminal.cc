@@ -79,7 +79,11 @@ std::string Degrees(const Report& report) {
                                 ? "no TP from 1 to 64 is legal"
                                 : fmt::format("largest legal TP {} ({})", *report.largest_legal_tp,
                                               fmt::join(report.legal_degrees, ", "));
-  return out + Hanging("", legal + "; split even, attn_tp = tp, 1 to 64 tried");
+  const int64_t unplanned = report.tps.empty() ? 0 : report.tps[0].unplanned;
+  const std::string but = unplanned == 0 ? ""
+                                         : fmt::format("; {} not planned, see the notes",
+                                                       reports::Counted(unplanned, "tensor"));
+  return out + Hanging("", legal + "; split even, attn_tp = tp, 1 to 64 tried" + but);
 }
 
 std::string HiddenRows(const Report& report) {

@@ -104,6 +104,9 @@ Watch FloatWatch(DType dtype, bool scale) {
   }
 }
 
+// Groups of more elements are not counted one by one: a buffer holds whole groups.
+constexpr int64_t kMostInAGroup = 4096;
+
 Lens CodesLens(const TensorView& tensor, const Role& role, const TensorSource& source,
                const Coding& coding) {
   Lens lens;
@@ -119,9 +122,9 @@ Lens CodesLens(const TensorView& tensor, const Role& role, const TensorSource& s
     constexpr std::pair<int, uint32_t> kZeros[] = {
         {2, 0xAAAAAAAAu}, {4, 0x88888888u}, {8, 0x80808080u}};
     for (const auto& [bits, word] : kZeros) {
+      if (bits != coding.bits || coding.group <= 0 || coding.group > kMostInAGroup) continue;
       const int64_t words = coding.group * bits / 32;
-      if (bits != coding.bits || coding.group <= 0 || coding.group * bits % 32 != 0) continue;
-      if (words > 1024 || columns % words != 0) continue;
+      if (coding.group * bits % 32 != 0 || columns % words != 0) continue;
       lens.zero_word = word;
       lens.group = static_cast<uint32_t>(words);
     }
@@ -292,6 +295,10 @@ std::string PlaceOf(const TensorView& tensor, const Role& role, uint64_t index, 
     if (i == 0 && unit > 1) {
       name = "group";
       at /= unit;
+      rest /= extent;
+      // Where the last axis is one group, the axis before counts them.
+      if (unit < extent) places.insert(places.begin(), fmt::format("{} {}", name, at));
+      continue;
     }
     places.insert(places.begin(), fmt::format("{} {}", name, at));
     rest /= extent;

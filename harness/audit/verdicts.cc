@@ -179,6 +179,11 @@ void JudgePeers(const Listing& listing, Report* report) {
       if (dtype == usual->first || seen.count * 2 >= usual->second.count) continue;
       const Listing::Entry& entry = listing.entries()[seen.first];
       const Listing::Entry& other = listing.entries()[usual->second.first];
+      const bool told = std::any_of(
+          report->findings.begin(), report->findings.end(), [&](const Finding& finding) {
+            return finding.kind == "dtype" && finding.tensor == entry.view.name;
+          });
+      if (told) continue;
       const std::string more =
           seen.count == 1 ? "" : fmt::format(" (and {} more are)", seen.count - 1);
       report->findings.push_back(

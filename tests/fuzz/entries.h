@@ -20,11 +20,13 @@ int FuzzProblem(const uint8_t* data, size_t size);   // problem strings
 int FuzzResults(const uint8_t* data, size_t size);   // results.jsonl
 int FuzzDescribe(const uint8_t* data, size_t size);  // an engine's describe(), and its contracts
 int FuzzMatrix(const uint8_t* data, size_t size);    // matrix files
+int FuzzAudit(const uint8_t* data, size_t size);     // a checkpoint, audited and rendered
 
 using Function = int (*)(const uint8_t* data, size_t size);
 
 // Small inputs that are right, and so worth changing. `tokens` are pieces that such inputs are made
-// of. Known names: safetensors gguf config problem results describe matrix.
+// of. Known names: safetensors gguf config problem results describe matrix
+// audit.
 std::vector<std::string> SeedsOf(std::string_view name);
 std::vector<std::string> TokensOf(std::string_view name);
 

@@ -10,9 +10,10 @@ shift || true
 work="${ASSAY_FUZZ_DIR:-$root/.assay/fuzz}"
 declare -A entries=(
   [safetensors]=FuzzSafetensors [gguf]=FuzzGguf [config]=FuzzConfig [problem]=FuzzProblem
-  [results]=FuzzResults [describe]=FuzzDescribe [matrix]=FuzzMatrix)
+  [results]=FuzzResults [describe]=FuzzDescribe [matrix]=FuzzMatrix
+  [audit]=FuzzAudit)
 names=("$@")
-[ ${#names[@]} != 0 ] || names=(safetensors gguf config problem results describe matrix)
+[ ${#names[@]} != 0 ] || names=(safetensors gguf config problem results describe matrix audit)
 command -v clang++ >/dev/null || { echo "libfuzzer.sh: install clang" >&2; exit 2; }
 for name in "${names[@]}"; do
   [ -n "${entries[$name]:-}" ] ||
@@ -23,8 +24,9 @@ cd "$root"
 mkdir -p "$work/obj"
 sources=$(ls harness/units/*.cc harness/checkpoint/*.cc harness/store/*.cc harness/run/problem.cc \
   harness/run/problem_keys.cc harness/run/matrix.cc harness/abi/contract*.cc \
-  harness/abi/describe.cc harness/abi/json_reading.cc tests/fuzz/*_entr*.cc tests/fuzz/require.cc \
-  tests/fuzz/seeds.cc | grep -v -E '_test\.cc|test_support|gguf_writer|gguf_conversion')
+  harness/abi/describe.cc harness/abi/json_reading.cc harness/audit/*.cc harness/shard/*.cc \
+  harness/shard/methods/*.cc reports/html_style.cc reports/text.cc tests/fuzz/*_entr*.cc tests/fuzz/require.cc \
+  tests/fuzz/seeds.cc | grep -v -E '_test\.cc|_main\.cc|test_support|test_model|engine_shards|k2_layer|gguf_writer|gguf_conversion')
 flags="-std=c++20 -O1 -g1 -ffp-contract=off -UNDEBUG -fno-omit-frame-pointer -I$root
   -fsanitize=address,undefined -fno-sanitize-recover=all"
 objects=()

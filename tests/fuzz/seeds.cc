@@ -149,6 +149,46 @@ constexpr const char* kMatrix =
     R"("cross":{"model":["k2-mini"]},"kernels":"registry","legal":0}],)"
     R"("skips":[{"cells":["tp=2","kind=load"],"reason":"r"}]})";
 
+// Tensors of a row each, one after the other.
+class Shard {
+ public:
+  void Add(const std::string& name, const std::string& dtype, const std::string& shape,
+           size_t bytes) {
+    header_ += (header_.empty() ? "{\"" : ",\"") + name + "\":{\"dtype\":\"" + dtype +
+               "\",\"shape\":[" + shape + "],\"data_offsets\":[" + std::to_string(bytes_) + "," +
+               std::to_string(bytes_ + bytes) + "]}";
+    bytes_ += bytes;
+  }
+  std::string Bytes() const { return Safetensors(header_ + "}", bytes_); }
+
+ private:
+  std::string header_;
+  size_t bytes_ = 0;
+};
+
+// Layers as several producers store them.
+std::vector<std::string> AuditSeeds() {
+  const std::string up = "model.layers.0.mlp.up_proj.";
+  Shard ct, gptq, fp;
+  ct.Add(up + "weight_packed", "I32", "64,4", 1024);
+  ct.Add(up + "weight_scale", "BF16", "64,1", 128);
+  ct.Add(up + "weight_zero_point", "I32", "8,1", 32);
+  ct.Add(up + "weight_shape", "I64", "2", 16);
+  ct.Add(up + "weight_g_idx", "I32", "32", 128);
+  ct.Add("model.embed_tokens.weight", "BF16", "8,32", 512);
+  gptq.Add(up + "qweight", "I32", "4,64", 1024);
+  gptq.Add(up + "qzeros", "I32", "1,8", 32);
+  gptq.Add(up + "scales", "F16", "1,64", 128);
+  gptq.Add(up + "g_idx", "I32", "32", 128);
+  fp.Add(up + "weight", "F8_E4M3", "64,32", 2048);
+  fp.Add(up + "weight_scale_inv", "F32", "1,1", 4);
+  fp.Add("m.gate_up_proj_blocks", "U8", "2,4,2,16", 256);
+  fp.Add("m.gate_up_proj_scales", "U8", "2,4,2", 16);
+  fp.Add("m.w1.weight", "I8", "4,16", 64);
+  fp.Add("m.w1.scale", "F8_E8M0", "4,1", 4);
+  return {ct.Bytes(), gptq.Bytes(), fp.Bytes()};
+}
+
 }  // namespace
 
 std::vector<std::string> SeedsOf(std::string_view name) {
@@ -171,6 +211,7 @@ std::vector<std::string> SeedsOf(std::string_view name) {
   if (name == "results") return {Results()};
   if (name == "describe") return {kDescribe};
   if (name == "matrix") return {kMatrix};
+  if (name == "audit") return AuditSeeds();
   return {};
 }
 
