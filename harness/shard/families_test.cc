@@ -23,15 +23,30 @@ struct File {
 
 void PrintTo(const File& file, std::ostream* os) { *os << file.path; }
 
-std::unique_ptr<Checkpoint> Open(const std::string& path) {
+struct Model {
+  std::unique_ptr<Checkpoint> checkpoint;
+  ModelConfig config;
+};
+
+// Of a GGUF file the config is its twin's, in the same folder: what its metadata says is the
+// checkpoint room's to know.
+Model Open(const std::string& path) {
+  Model model;
   auto checkpoint = Checkpoint::Open("goldens/" + path);
   EXPECT_TRUE(checkpoint.ok()) << checkpoint.error().message;
-  return checkpoint.ok() ? std::move(*checkpoint) : nullptr;
+  if (!checkpoint.ok()) return model;
+  model.checkpoint = std::move(*checkpoint);
+  model.config = model.checkpoint->config();
+  if (!path.ends_with(".gguf")) return model;
+  model.config = Open(path.substr(0, path.rfind('/'))).config;
+  model.config.container = Container::kGguf;
+  model.config.prefix = "";
+  model.config.lm_head = "output.weight";
+  return model;
 }
 
-ModelPlan PlanOf(const Checkpoint& checkpoint, const Degrees& degrees,
-                 const Selection& selection = {}) {
-  const auto result = PlanModel(checkpoint.config(), checkpoint, degrees, selection);
+ModelPlan PlanOf(const Model& model, const Degrees& degrees, const Selection& selection = {}) {
+  const auto result = PlanModel(model.config, *model.checkpoint, degrees, selection);
   if (!result.ok() || !result->plan) {
     ADD_FAILURE() << (result.ok() ? result->refusal->Message() : result.error().message);
     return {};
@@ -57,11 +72,12 @@ void Take(const Component& c, const TensorView& tensor, Taken* taken) {
 class FamilyFiles : public testing::TestWithParam<File> {};
 
 TEST_P(FamilyFiles, EveryTensorIsTakenOnceOrPassedOver) {
-  const auto checkpoint = Open(GetParam().path);
+  const Model model = Open(GetParam().path);
+  const auto& checkpoint = model.checkpoint;
   ASSERT_NE(checkpoint, nullptr);
   Taken taken;
-  for (const ComponentPlan& plan : PlanOf(*checkpoint, {1}).components) {
-    if (plan.component.name == "logits.weight" && checkpoint->config().tied) continue;
+  for (const ComponentPlan& plan : PlanOf(model, {1}).components) {
+    if (plan.component.name == "logits.weight" && model.config.tied) continue;
     EXPECT_FALSE(plan.component.method.empty()) << plan.component.name;
     Take(plan.component, *checkpoint->Find(plan.component.source), &taken);
   }
@@ -72,7 +88,7 @@ TEST_P(FamilyFiles, EveryTensorIsTakenOnceOrPassedOver) {
   }
   EXPECT_EQ(spare, GetParam().spare);
   std::map<std::string, const Passed*, std::less<>> reasons;
-  const std::vector<Passed> passed = Unplanned(checkpoint->config(), *checkpoint);
+  const std::vector<Passed> passed = Unplanned(model.config, *checkpoint);
   for (const Passed& one : passed) reasons[one.name] = &one;
   for (const std::string& name : checkpoint->Names()) {
     const auto reason = reasons.find(name);
@@ -87,12 +103,13 @@ TEST_P(FamilyFiles, EveryTensorIsTakenOnceOrPassedOver) {
 }
 
 TEST_P(FamilyFiles, ShardsGoTogetherAgain) {
-  const auto checkpoint = Open(GetParam().path);
+  const Model model = Open(GetParam().path);
+  const auto& checkpoint = model.checkpoint;
   ASSERT_NE(checkpoint, nullptr);
   ASSERT_FALSE(GetParam().legal.empty());
-  const size_t count = PlanOf(*checkpoint, {1}).components.size();
+  const size_t count = PlanOf(model, {1}).components.size();
   for (const Degrees& degrees : GetParam().legal) {
-    const ModelPlan plan = PlanOf(*checkpoint, degrees);
+    const ModelPlan plan = PlanOf(model, degrees);
     ASSERT_EQ(plan.components.size(), count);
     for (const ComponentPlan& component : plan.components) {
       const TensorView& tensor = *checkpoint->Find(component.component.source);
@@ -151,6 +168,7 @@ INSTANTIATE_TEST_SUITE_P(
         File{"checkpoints/k3-mini", {{2}, Dp(4, 2), Dp(6, 3), Ep(6, 3, 3)}, {}, false, 8},
         File{"checkpoints/k3-mini/k3-mini.gguf", {{2}, Dp(6, 3)}},
         File{"checkpoints/m3-mini", {{2}, {4, 2}, Dp(2, 2)}, {"index_"}, true},
+        File{"checkpoints/m3-mini/m3-mini.gguf", {{2}, {4, 2}}, {"indexer."}, true},
         File{"checkpoints/k2-mini", {{2}, {8}, Ep(4, 2)}},
         File{"checkpoints/qwen2-mini", {{4, 1}}}),
     [](const auto& info) {
@@ -162,13 +180,13 @@ INSTANTIATE_TEST_SUITE_P(
 // "attn.q n[attn_tp]" of one layer, "L1." left out; of the experts only the first.
 std::vector<std::string> Lines(const std::string& path, int64_t layer, const Degrees& degrees,
                                bool mlp = true) {
-  const auto checkpoint = Open(path);
+  const Model model = Open(path);
   std::vector<std::string> lines;
-  if (checkpoint == nullptr) return lines;
+  if (model.checkpoint == nullptr) return lines;
   Selection selection;
   selection.layer = layer;
   selection.mlp = mlp;
-  for (const ComponentPlan& plan : PlanOf(*checkpoint, degrees, selection).components) {
+  for (const ComponentPlan& plan : PlanOf(model, degrees, selection).components) {
     const std::string& name = plan.component.name;
     const size_t expert = name.find(".moe.e");
     if (expert != std::string::npos && name.compare(expert, 8, ".moe.e0.") != 0) continue;
@@ -271,9 +289,9 @@ TEST(Families, DeepseekV4WithoutItsAttention) {
 TEST(Families, AStrayNameIsNotPassedOver) {
   for (const char* path : {"checkpoints/k3-mini", "checkpoints/v4-mini", "checkpoints/m3-mini",
                            "checkpoints/k3-mini/k3-mini.gguf"}) {
-    const auto checkpoint = Open(path);
-    ASSERT_NE(checkpoint, nullptr);
-    const ModelConfig& config = checkpoint->config();
+    const Model model = Open(path);
+    ASSERT_NE(model.checkpoint, nullptr);
+    const ModelConfig& config = model.config;
     const bool gguf = config.container == Container::kGguf;
     const std::string layer = gguf ? "blk.1." : config.prefix + "layers.1.";
     EXPECT_EQ(WhyPassed(config, layer + "self_attn.stray.weight"), "") << path;
