@@ -101,7 +101,8 @@ void ReadExperts(ConfigReader& reader, ModelConfig& config, int64_t width) {
   config.experts =
       RequiredOf(reader, {"num_experts", "num_local_experts", "n_routed_experts"}, kExperts);
   const int64_t most = std::max<int64_t>(config.experts, 1);
-  config.top_k = RequiredOf(reader, {"num_experts_per_tok", "num_experts_per_token"}, {1, most});
+  config.top_k = RequiredOf(
+      reader, {"num_experts_per_tok", "num_experts_per_token", "experts_per_token"}, {1, most});
   config.moe_intermediate =
       width > 0 ? width : reader.RequiredCount("moe_intermediate_size", kWidth);
   config.routed_scaling = reader.Number("routed_scaling_factor", kScaling, 1.0);
@@ -148,6 +149,7 @@ void ReadGptOss(ConfigReader& reader, ModelConfig& config) {
 void ReadDeepseekV4(ConfigReader& reader, ModelConfig& config) {
   config.head_dim = reader.Count("head_dim", kWidth, 0);
   ReadExperts(reader, config, 0);
+  config.norm_topk = reader.Bool("norm_topk_prob", true);
   config.scoring = reader.String("scoring_func", "sqrtsoftplus");
   config.topk_method = reader.String("topk_method", "noaux_tc");
   const std::vector<std::string> types = reader.Strings("mlp_layer_types");
@@ -162,6 +164,23 @@ void ReadDeepseekV4(ConfigReader& reader, ModelConfig& config) {
   }
   if (types.empty()) {
     config.hash_layers = reader.Count("num_hash_layers", {0, config.layers}, 0);
+  }
+}
+
+// Where both lists are there, each layer must be in one of them.
+void CheckFullLayers(ConfigReader& linear, const ModelConfig& config) {
+  if (!linear.Has("full_attn_layers")) return;
+  std::vector<bool> full(config.kda_layers.size());
+  for (const int64_t layer : ReadIntegers(linear, "full_attn_layers", {1, config.layers})) {
+    full[static_cast<size_t>(layer - 1)] = true;
+  }
+  for (size_t i = 0; i < full.size(); ++i) {
+    if (full[i] != config.kda_layers[i]) continue;
+    linear.Reject("full_attn_layers",
+                  fmt::format("it and kda_layers must have each of {} layers once; layer {} is in "
+                              "{}",
+                              config.layers, i + 1, full[i] ? "both" : "neither"));
+    return;
   }
 }
 
@@ -180,6 +199,7 @@ void ReadKda(ConfigReader& reader, ModelConfig& config) {
       for (const int64_t layer : ReadIntegers(*linear, "kda_layers", {1, config.layers})) {
         config.kda_layers[static_cast<size_t>(layer - 1)] = true;
       }
+      CheckFullLayers(*linear, config);
     }
     reader.Absorb(*linear);
     return;

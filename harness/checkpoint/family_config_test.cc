@@ -190,7 +190,7 @@ TEST(Quantisation, HostileValuesAreNamed) {
   says(R"j({"quant_method": "fp8", "weight_block_size": [0, 128]})j", "weight_block_size");
   says(R"j({"quant_method": "fp8", "weight_block_size": 128})j", "weight_block_size");
   says(R"j({"quant_method": "gptq", "bits": 1})j", "bits");
-  says(R"j({"quant_method": "awq", "q_group_size": 0})j", "q_group_size");
+  says(R"j({"quant_method": "awq", "w_bit": 4, "q_group_size": 0})j", "q_group_size");
   says(R"j({"quant_method": "ascend", "quant_description": []})j", "quant_description");
   says(R"j({"quant_method": "compressed-tensors"})j", "config_groups");
 }

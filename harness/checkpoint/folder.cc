@@ -19,6 +19,7 @@ constexpr size_t kMaxConfigBytes = 16 << 20;
 constexpr size_t kMaxIndexBytes = 100'000'000;
 constexpr JsonLimits kIndexLimits{.max_depth = 8, .max_values = 4'000'000};
 constexpr const char* kModelSlimName = "quant_model_description.json";
+constexpr const char* kModelOptName = "hf_quant_config.json";
 
 // A shard lies beside its index: a path in its name could reach any file of the machine.
 bool IsShardName(std::string_view file) {
@@ -29,11 +30,16 @@ bool IsShardName(std::string_view file) {
          file.size() > kSafetensorsSuffix.size() && file.ends_with(kSafetensorsSuffix);
 }
 
-Result<std::string> WithDescription(const std::string& config_json, const std::string& where,
-                                    const std::string& path) {
-  const Result<std::string> text = ReadTextFile(path, kMaxIndexBytes);
+// A file beside config.json whose text belongs under its quantization_config.
+Result<json> ReadBeside(const fs::path& path) {
+  const Result<std::string> text = ReadTextFile(path.string(), kMaxIndexBytes);
   if (!text.ok()) return text.error();
-  const Result<json> description = ParseStrictJson(*text, ShownPath(path), kIndexLimits);
+  return ParseStrictJson(*text, ShownPath(path.string()), kIndexLimits);
+}
+
+Result<std::string> WithDescription(const std::string& config_json, const std::string& where,
+                                    const fs::path& path) {
+  const Result<json> description = ReadBeside(path);
   if (!description.ok()) return description.error();
   Result<json> config = ParseStrictJson(config_json, where, JsonLimits());
   if (!config.ok()) return config.error();
@@ -47,6 +53,36 @@ Result<std::string> WithDescription(const std::string& config_json, const std::s
   }
   quant["quant_method"] = "ascend";
   quant["quant_description"] = *description;
+  return config->dump();
+}
+
+bool HasQuant(const json& config) {
+  const auto has = [](const json& object) {
+    const auto found = object.find("quantization_config");
+    return found != object.end() && !found->is_null();
+  };
+  const auto text = config.find("text_config");
+  return has(config) || (text != config.end() && text->is_object() && has(*text));
+}
+
+// Older ones of ModelOpt's checkpoints say nothing in config.json itself.
+Result<std::string> WithModelOpt(const std::string& config_json, const std::string& where,
+                                 const fs::path& path) {
+  Result<json> config = ParseStrictJson(config_json, where, JsonLimits());
+  if (!config.ok()) return config.error();
+  if (HasQuant(*config)) return config_json;
+  const Result<json> beside = ReadBeside(path);
+  if (!beside.ok()) return beside.error();
+  const auto quant = beside->find("quantization");
+  if (quant == beside->end() || !quant->is_object()) {
+    return Error{fmt::format("{}: quantization is {}; it must be an object",
+                             ShownPath(path.string()),
+                             quant == beside->end() ? "missing" : ShownValue(*quant))};
+  }
+  if (!quant->contains("quant_algo") || (*quant)["quant_algo"].is_null()) return config_json;
+  json merged = *quant;
+  merged["quant_method"] = "modelopt";
+  (*config)["quantization_config"] = std::move(merged);
   return config->dump();
 }
 
@@ -122,9 +158,13 @@ Result<std::string> ReadConfigText(const fs::path& folder) {
   if (!text.ok()) {
     return Error{text.error().message + "; a checkpoint needs its config.json", text.error().kind};
   }
-  const fs::path description = folder / kModelSlimName;
-  if (!FileExists(description)) return text;
-  return WithDescription(*text, ShownPath(path), description.string());
+  if (const fs::path beside = folder / kModelSlimName; FileExists(beside)) {
+    return WithDescription(*text, ShownPath(path), beside);
+  }
+  if (const fs::path beside = folder / kModelOptName; FileExists(beside)) {
+    return WithModelOpt(*text, ShownPath(path), beside);
+  }
+  return text;
 }
 
 }  // namespace assay

@@ -114,8 +114,11 @@ Identity Identify(ConfigReader& decoder, ConfigReader& root) {
   } else {
     id.family = by_name ? *by_name : *by_type;
   }
-  // Kimi-K3's decoder calls itself by its older sibling's name; the model around it knows better.
-  if (id.family == Family::kKimiLinear && root.String("model_type", "") == "kimi_k3") {
+  // Kimi-K3's decoder calls itself by its older sibling's name; the model around it knows better,
+  // and where it stands alone, it has what the sibling does not.
+  const bool latent =
+      decoder.Has("routed_expert_hidden_size") || decoder.Has("attn_res_block_size");
+  if (id.family == Family::kKimiLinear && (latent || root.String("model_type", "") == "kimi_k3")) {
     id.family = Family::kKimiK3;
   }
   decoder.Absorb(root);
@@ -138,7 +141,9 @@ void ReadDimensions(ConfigReader& reader, ModelConfig& config) {
                             ? reader.Count("intermediate_size", kWidth, 0)
                             : reader.RequiredCount("intermediate_size", kWidth);
   config.vocab = reader.RequiredCount("vocab_size", kVocab);
-  config.max_position = reader.Count("max_position_embeddings", kPositions, 0);
+  const char* positions =
+      reader.Has("max_position_embeddings") ? "max_position_embeddings" : "model_max_length";
+  config.max_position = reader.Count(positions, kPositions, 0);
   config.rms_norm_eps = reader.Number("rms_norm_eps", kEps, 1e-6);
   config.hidden_act = reader.String("hidden_act", "silu");
   config.act_limit = reader.Number("swiglu_limit", kLimit, config.act_limit);

@@ -2,7 +2,10 @@
 
 #include <bitset>
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace assay {
@@ -11,6 +14,8 @@ namespace {
 // A longer pattern is no pattern of module names.
 constexpr size_t kLongest = 4096;
 constexpr int kDeepest = 64;
+constexpr int kMostCounted = 100;       // in {}
+constexpr size_t kMostStates = 16'384;  // counts multiply
 
 using Letters = std::bitset<256>;
 
@@ -90,21 +95,67 @@ class Compiler {
   }
 
   std::optional<Piece> Repeated(int depth) {
+    std::string_view text = rest_;
     auto piece = Atom(depth);
+    text.remove_suffix(rest_.size());
+    if (piece && Take('{')) {
+      piece = Counted(text, depth);
+      if (piece) Take('?');
+    }
     while (piece && !rest_.empty()) {
       const char mark = rest_.front();
       if (mark != '*' && mark != '+' && mark != '?') break;
       rest_.remove_prefix(1);
       Take('?');  // lazy: the same names match
-      const int split = Add({State::Kind::kSplit, {}, piece->begin, -1});
-      if (mark != '?') Join(*piece, split);
-      Piece repeated{mark == '+' ? piece->begin : split, {{split, true}}};
-      if (mark == '?') {
-        repeated.ends.insert(repeated.ends.end(), piece->ends.begin(), piece->ends.end());
-      }
-      piece = std::move(repeated);
+      piece = mark == '?' ? Optional(*piece) : Star(*piece, mark == '+');
     }
     return piece;
+  }
+
+  Piece Optional(const Piece& piece) {
+    const int split = Add({State::Kind::kSplit, {}, piece.begin, -1});
+    Piece optional{split, {{split, true}}};
+    optional.ends.insert(optional.ends.end(), piece.ends.begin(), piece.ends.end());
+    return optional;
+  }
+  Piece Star(const Piece& piece, bool at_least_once) {
+    const int split = Add({State::Kind::kSplit, {}, piece.begin, -1});
+    Join(piece, split);
+    return {at_least_once ? piece.begin : split, {{split, true}}};
+  }
+
+  // What is between "{" and "}", applied to the atom of this text.
+  std::optional<Piece> Counted(std::string_view text, int depth) {
+    const std::optional<int> least = Count();
+    std::optional<int> most = least;
+    const bool open = least && Take(',') && !(most = Count());
+    if (!least || !Take('}') || (most && (*most < *least || *most > kMostCounted))) {
+      return std::nullopt;
+    }
+    if (*least > kMostCounted) return std::nullopt;
+    const int empty = Add({State::Kind::kSplit, {}, -1, -1});
+    Piece whole{empty, {{empty, false}}};
+    const int copies = open ? *least + 1 : *most;
+    for (int i = 0; i < copies; ++i) {
+      const std::string_view after = std::exchange(rest_, text);
+      std::optional<Piece> copy = Atom(depth + 1);
+      rest_ = after;
+      if (!copy || states_.size() > kMostStates) return std::nullopt;
+      if (i >= *least) copy = open ? Star(*copy, false) : Optional(*copy);
+      Join(whole, copy->begin);
+      whole.ends = std::move(copy->ends);
+    }
+    return whole;
+  }
+
+  std::optional<int> Count() {
+    int count = 0, digits = 0;
+    while (!rest_.empty() && rest_.front() >= '0' && rest_.front() <= '9' && digits < 4) {
+      count = count * 10 + (rest_.front() - '0');
+      rest_.remove_prefix(1);
+      ++digits;
+    }
+    return digits > 0 ? std::optional(count) : std::nullopt;
   }
 
   std::optional<Piece> Atom(int depth) {
@@ -193,46 +244,72 @@ class Compiler {
 
 // The states that are reached without taking a letter.
 void Follow(const std::vector<State>& states, int state, bool begin, bool end,
-            std::vector<bool>* seen, std::vector<int>* out) {
-  std::vector<int> open = {state};
-  while (!open.empty()) {
-    const int at = open.back();
-    open.pop_back();
+            std::vector<bool>* seen, std::vector<int>* open, std::vector<int>* out) {
+  open->assign(1, state);
+  while (!open->empty()) {
+    const int at = open->back();
+    open->pop_back();
     if (at < 0 || (*seen)[static_cast<size_t>(at)]) continue;
     (*seen)[static_cast<size_t>(at)] = true;
     const State& s = states[static_cast<size_t>(at)];
     out->push_back(at);
-    if (s.kind == State::Kind::kSplit) open.insert(open.end(), {s.next, s.other});
-    if (s.kind == State::Kind::kBegin && begin) open.push_back(s.next);
-    if (s.kind == State::Kind::kEnd && end) open.push_back(s.next);
+    if (s.kind == State::Kind::kSplit) open->insert(open->end(), {s.next, s.other});
+    if (s.kind == State::Kind::kBegin && begin) open->push_back(s.next);
+    if (s.kind == State::Kind::kEnd && end) open->push_back(s.next);
   }
 }
 
 }  // namespace
 
-bool MatchesRegex(std::string_view pattern, std::string_view name) {
+namespace {
+
+struct Machine {
+  std::optional<int> start;
+  std::vector<State> states;
+};
+
+Machine CompileMachine(std::string_view pattern) {
   Compiler compiler(pattern);
   const std::optional<int> start = compiler.Compile();
-  if (!start) return false;
-  const std::vector<State>& states = compiler.states();
-  std::vector<int> current;
+  return {start, compiler.states()};
+}
+
+// A file has a handful of patterns and a hundred thousand names.
+const Machine& CachedMachine(std::string_view pattern) {
+  constexpr size_t kMostCached = 64;
+  thread_local std::map<std::string, Machine, std::less<>> machines;
+  const auto found = machines.find(pattern);
+  if (found != machines.end()) return found->second;
+  if (machines.size() >= kMostCached) machines.clear();
+  return machines.emplace(pattern, CompileMachine(pattern)).first->second;
+}
+
+}  // namespace
+
+bool IsRegex(std::string_view pattern) { return CachedMachine(pattern).start.has_value(); }
+
+bool MatchesRegex(std::string_view pattern, std::string_view name) {
+  const Machine& machine = CachedMachine(pattern);
+  if (!machine.start) return false;
+  const std::vector<State>& states = machine.states;
+  std::vector<int> current, next, open;
   std::vector<bool> seen(states.size());
-  Follow(states, *start, true, name.empty(), &seen, &current);
+  Follow(states, *machine.start, true, name.empty(), &seen, &open, &current);
   for (size_t i = 0;; ++i) {
     for (const int state : current) {
       if (states[static_cast<size_t>(state)].kind == State::Kind::kAccept) return true;
     }
     if (i == name.size() || current.empty()) return false;
-    std::vector<int> next;
+    next.clear();
     seen.assign(states.size(), false);
     for (const int state : current) {
       const State& s = states[static_cast<size_t>(state)];
       if (s.kind != State::Kind::kLetters || !s.letters[static_cast<unsigned char>(name[i])]) {
         continue;
       }
-      Follow(states, s.next, false, i + 1 == name.size(), &seen, &next);
+      Follow(states, s.next, false, i + 1 == name.size(), &seen, &open, &next);
     }
-    current = std::move(next);
+    std::swap(current, next);
   }
 }
 

@@ -9,8 +9,11 @@ namespace assay {
 
 // Whether the regular expression matches at the beginning of `name`, as Python's re.match. Known:
 // literals, escapes (\. \d \w \s and their opposites), dot, classes, groups, |, * + ? and their
-// lazy forms, ^ and $. Anything else (lookahead, counts, references) matches nothing.
+// lazy forms, counts ({2}, {1,3}), ^ and $. Anything else (lookahead, references) matches nothing.
 bool MatchesRegex(std::string_view pattern, std::string_view name);
+
+// Whether all of it is known.
+bool IsRegex(std::string_view pattern);
 
 // Whether `name` is the pattern or lies below it: "model.layers.0.mlp" has "model.layers.0.mlp.up".
 // A * stands for any characters.

@@ -78,6 +78,11 @@ RopeConfig ReadRope(ConfigReader& decoder, int64_t max_position) {
   std::optional<ConfigReader> parameters = decoder.Object("rope_parameters");
   std::optional<ConfigReader> scaling = decoder.Object("rope_scaling");
   std::optional<double> new_theta;
+  if (parameters && parameters->Has("main")) {
+    // DeepSeek-V4 has two; rope_scaling, where it is there, is the other one.
+    parameters = parameters->Object("main");
+    scaling.reset();
+  }
   if (parameters) {
     rope = ReadScaling(*parameters, max_position);
     new_theta = parameters->OptionalNumber("rope_theta", kTheta);
