@@ -239,7 +239,9 @@ void ReadModelSlim(ConfigReader& config, QuantConfig& quant) {
   if (!description) return;
   for (const auto& [tensor, scheme] : config.Value("quant_description")->items()) {
     // The file has settings beside its tensors ("model_quant_type", "group_size", "metadata").
-    if (tensor.find('.') == tensor.npos) continue;
+    const bool setting =
+        tensor == "version" || tensor.ends_with("_quant_type") || !scheme.is_string();
+    if (setting && tensor.find('.') == tensor.npos) continue;
     if (scheme.is_string() && scheme.get_ref<const std::string&>().size() <= kLongest) {
       quant.description.emplace_hint(quant.description.end(), tensor, scheme.get<std::string>());
     } else if (!scheme.is_object()) {
