@@ -1,8 +1,8 @@
 // What one load works on. Internal to the room.
 #pragma once
 
+#include <functional>
 #include <map>
-#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -10,17 +10,18 @@
 
 #include "harness/abi/assay_engine.h"
 #include "harness/checkpoint/tensor_source.h"
+#include "harness/shard/executor.h"
 #include "kernels/loaders/loader.h"
+#include "kernels/loaders/names.h"
 
 namespace assay::kernels {
 
-// Views by name: of the harness's memory, or of nothing but shapes.
+// Views by name of the harness's memory.
 class ViewSource : public TensorSource {
  public:
-  // false: the name is taken.
-  bool Put(TensorView view) {
+  void Put(TensorView view) {
     std::string name = view.name;
-    return views_.emplace(std::move(name), std::move(view)).second;
+    views_.insert_or_assign(std::move(name), std::move(view));
   }
   const TensorView* Find(std::string_view name) const override;
   std::vector<std::string> Names() const override;
@@ -29,56 +30,48 @@ class ViewSource : public TensorSource {
   std::map<std::string, TensorView, std::less<>> views_;
 };
 
-// How a linear's weight is stored. What is in the file decides, not the config.
-struct Storage {
-  enum class Kind {
-    kDense,
-    kCtPacked,  // compressed-tensors: .weight_packed, .weight_scale, .weight_shape
-    kMxfp4,     // DeepSeek-V4: .weight I8, .scale F8_E8M0
-    kBlocks,    // GGUF: .weight of blocks
-  };
-  Kind kind = Kind::kDense;
-  DType block = DType::kF32;  // of kBlocks
-};
-Storage StorageOf(const Expected& expected, const TensorSource& tensors);
-
-// Something that the config implies, with the parts that the engine makes for it.
-struct ExpectedHere {
-  Expected expected;
-  bool named = false;
-  Storage storage;
-  std::vector<ParameterSpec> specs;
-};
-
 struct Loader::Job {
+  int rank = 0;
   ModelConfig config;  // with its prefix
-  std::set<std::string, std::less<>> names;
+  TensorList list;     // owns what a hook made
+  Names names;
   ViewSource tensors;
-  bool whole = false;                        // the whole model: everything must be there
-  std::set<std::string, std::less<>> taken;  // names that a parameter takes
-  std::vector<ExpectedHere> present, absent;
+  bool whole = false;  // the whole model: everything must be there
+  // Of everything that is named: the loader's own, or `adjusted` by a fault.
+  const std::vector<shard::ComponentPlan>* plan = nullptr;
+  std::vector<shard::ComponentPlan> adjusted;
+  // Bytes that were written, by component.
+  std::map<std::string_view, int64_t> written;
 };
 
 // Throws EngineError for an unknown type, a negative extent, or bytes that do not fit the shape.
 TensorView ViewOf(const assay_tensor& tensor);
 
-// A vector or the embedding table, in the type that the file has it in.
-ParameterSpec VectorOrTableSpec(const Expected& expected, const TensorSource& tensors);
-// Weight, scale and bias of a linear. Throws EngineError: unsupported for a quantisation that the
-// engine does not know, refused where K is no whole number of blocks or groups.
-std::vector<ParameterSpec> LinearSpecs(const Expected& expected, const Storage& storage,
-                                       const TensorSource& tensors, const QuantConfig& quant);
+// The stored tensors of one linear, vector or table that the rank holds, in the plan's order.
+struct Member {
+  std::string_view op;
+  std::vector<const shard::ComponentPlan*> parts;
+  const shard::ComponentPlan* Find(std::string_view part) const;
+};
+// What becomes one parameter each. Members of a merged one are joined where the rank can: the same
+// method and parts, rows along N in each part, or one value a member; no order of inputs. Otherwise
+// each stands alone. Segments need not stand next to each other in the plan.
+std::vector<std::vector<Member>> MatricesOf(const std::vector<shard::ComponentPlan>& plan,
+                                            int rank);
 
-// "L1.moe.e5.gate.weight" -> "L1.moe.e5.gate", "weight".
-std::pair<std::string_view, std::string_view> SplitComponent(std::string_view component);
-// The matrix that a component goes into.
-std::string ParameterName(const shard::ComponentPlan& plan);
-bool IsLinear(const shard::ComponentPlan& plan);
-std::string MethodOf(const shard::ComponentPlan& plan);
-// nullptr: row major, no layout to look up.
-const Layout* LayoutOf(const Parameter& parameter, std::string_view part);
-// fp32 of a vector stored in BF16, F16 or F32.
-Array<float> FloatsOf(Memory& memory, const Part& part);
+bool Holds(const shard::ComponentPlan& plan, int rank);
+// Bytes of the rank's shard in layout "row". Throws EngineError where no int64 counts them.
+int64_t ShardBytes(const shard::ComponentPlan& plan, int rank);
+// Logical outputs and inputs of the rank's shard of a weight; of a vector [length, 1].
+struct Logical {
+  int64_t n = 0, k = 1;
+};
+Logical LogicalOf(const shard::ComponentPlan& weight, int rank);
+
+// nullptr: row major, nothing to repack. Throws EngineError (unsupported) where the choice's layout
+// does not take the method.
+const Layout* LayoutOf(const Choice& choice, std::string_view part);
+bool IsFloating(DType dtype);
 Array<std::byte> Poisoned(Memory& memory, int64_t bytes);
 
 }  // namespace assay::kernels

@@ -3,9 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 
-#include "harness/shard/executor.h"
 #include "kernels/loaders/check.h"
 #include "kernels/loaders/engine_error.h"
 #include "kernels/loaders/load_job.h"
@@ -13,60 +11,60 @@
 namespace assay::kernels {
 namespace {
 
-[[noreturn]] void Missing(const std::string& tensor, const std::string& component) {
-  EngineError error(ASSAY_REFUSED, fmt::format("{}: missing; {} needs it", tensor, component));
-  error.tensor = tensor;
-  throw error;
+bool IsGateUp(const std::vector<Member>& members) {
+  return members.size() == 2 && members[0].op.ends_with(".gate") && members[1].op.ends_with(".up");
 }
 
-// Components by the matrix that they go into. Segments of a merged one need not stand next to each
-// other in the plan, and those that are stored another way stand as a matrix of their own.
-std::vector<std::vector<const shard::ComponentPlan*>> ByMatrix(
-    const std::vector<shard::ComponentPlan>& plans) {
-  std::map<std::string_view, std::string> methods;  // by op
-  for (const shard::ComponentPlan& plan : plans) {
-    const auto [op, part] = SplitComponent(plan.component.name);
-    if (part == "weight" && IsLinear(plan)) methods[op] = MethodOf(plan);
-  }
-  std::vector<std::vector<const shard::ComponentPlan*>> groups;
-  std::map<std::string, size_t> group_of;
-  for (const shard::ComponentPlan& plan : plans) {
-    const std::string key =
-        ParameterName(plan) + " " + methods[SplitComponent(plan.component.name).first];
-    const auto [at, added] = group_of.emplace(key, groups.size());
-    if (added) groups.emplace_back();
-    groups[at->second].push_back(&plan);
-  }
-  return groups;
-}
-
-// Where a component lies in what was loaded before, row major; empty: it was not.
-std::vector<std::byte> OldRows(const RankParameters& old, std::string_view component) {
-  const auto [op, part_name] = SplitComponent(component);
-  const RankParameters::Place place = old.Find(op);
-  if (place.parameter == nullptr) return {};
-  const auto part = place.parameter->parts.find(part_name);
-  if (part == place.parameter->parts.end()) return {};
-  const Part& stored = part->second;
-  const int64_t row = stored.shape.columns * SizeOf(stored.shape.dtype).count();
-  std::vector<std::byte> rows(static_cast<size_t>(row * stored.shape.rows));
-  if (stored.layout == "row") {
-    std::copy_n(stored.bytes.data(), rows.size(), rows.begin());
-  } else {
-    LayoutOf(*place.parameter, part_name)->unpack(stored.shape, stored.bytes.data(), rows.data());
-  }
-  const auto begin = rows.begin() + row * place.segment->first_row;
-  return {begin, begin + row * place.segment->rows};
+// The part that says how large the member is.
+const shard::ComponentPlan& Main(const Member& member) {
+  const shard::ComponentPlan* weight = member.Find("weight");
+  return weight != nullptr ? *weight : *member.parts.front();
 }
 
 }  // namespace
 
-Loader::Loader(ModelConfig config, shard::Degrees degrees, Memory* memory, KernelChooser chooser,
-               const Interceptor* hooks)
+const TensorView* ViewSource::Find(std::string_view name) const {
+  const auto found = views_.find(name);
+  return found == views_.end() ? nullptr : &found->second;
+}
+
+std::vector<std::string> ViewSource::Names() const {
+  std::vector<std::string> names;
+  names.reserve(views_.size());
+  for (const auto& entry : views_) names.push_back(entry.first);
+  return names;
+}
+
+TensorView ViewOf(const assay_tensor& tensor) {
+  TensorView view;
+  view.name = tensor.name == nullptr ? "" : tensor.name;
+  const auto refuse = [&](const std::string& why) {
+    EngineError error(ASSAY_FAILED, fmt::format("{}: {}", view.name, why));
+    error.tensor = view.name;
+    throw error;
+  };
+  if (tensor.dtype > static_cast<uint32_t>(DType::kNvfp4Block)) {
+    refuse(fmt::format("type {} is unknown", tensor.dtype));
+  }
+  view.dtype = static_cast<DType>(tensor.dtype);
+  if (tensor.ndim > 4) refuse(fmt::format("{} axes; at most 4", tensor.ndim));
+  view.shape.assign(tensor.shape, tensor.shape + tensor.ndim);
+  const auto bytes = StoredBytes(view.dtype, view.shape);
+  if (!bytes || static_cast<uint64_t>(bytes->count()) != tensor.bytes) {
+    refuse(fmt::format("its shape does not fit {} bytes", tensor.bytes));
+  }
+  if (tensor.data == nullptr && tensor.bytes > 0) refuse("data is NULL");
+  view.bytes = {static_cast<const std::byte*>(tensor.data), static_cast<size_t>(tensor.bytes)};
+  return view;
+}
+
+Loader::Loader(ModelConfig config, shard::Degrees degrees, Mode mode,
+               std::span<const LinearKernel> kernels, Memory* memory, const Interceptor* hooks)
     : config_(std::move(config)),
-      degrees_(degrees),
+      degrees_(std::move(degrees)),
+      mode_(std::move(mode)),
+      kernels_(kernels),
       memory_(memory),
-      chooser_(std::move(chooser)),
       hooks_(hooks) {}
 
 void Loader::Load(const assay_load& request, bool replaces, RankParameters* into) {
@@ -75,240 +73,144 @@ void Loader::Load(const assay_load& request, bool replaces, RankParameters* into
                                                 request.rank, degrees_.tp - 1));
   }
   Job job;
-  NameTensors(request, &job);
-  FindParameters(&job);
+  job.rank = request.rank;
+  NameTensors(request, replaces, &job);
+  Plan(&job);
+  CheckUnused(job);
+  if (hooks_ != nullptr) Adjust(&job);
   CheckComplete(request, job);
-  CheckTensors(job);
   std::vector<Parameter> made;
-  for (const auto& members : ByMatrix(Plan(job))) {
-    made.push_back(MakeParameter(job, request.rank, *into, members));
+  for (const auto& members : MatricesOf(*job.plan, job.rank)) {
+    made.push_back(MakeParameter(&job, *into, members));
   }
+  if (hooks_ == nullptr || !hooks_->SkipsCoverage()) CheckCoverage(job);
+  const auto check_once = [&](std::string_view op, bool held) {
+    if (replaces || !held) return;
+    throw EngineError(ASSAY_FAILED, fmt::format("{} is loaded twice", op));
+  };
   for (const Parameter& parameter : made) {
     for (const Segment& segment : parameter.segments) {
-      if (replaces || into->Find(segment.op).parameter == nullptr) continue;
-      throw EngineError(ASSAY_FAILED, fmt::format("{} is loaded twice", segment.op));
+      check_once(segment.op, into->Find(segment.op).parameter != nullptr);
     }
   }
+  for (const shard::ComponentPlan& plan : *job.plan) {
+    const shard::Component& c = plan.component;
+    if (Holds(plan, job.rank)) continue;
+    check_once(SplitComponent(c.name).first, into->FindAbsent(c.name) != nullptr);
+  }
   for (Parameter& parameter : made) into->Add(std::move(parameter), replaces);
+  for (const shard::ComponentPlan& plan : *job.plan) {
+    const shard::Component& c = plan.component;
+    if (!Holds(plan, job.rank)) into->AddAbsent(c.name, {c.dtype, c.columns, c.method});
+  }
 }
 
 // Views of the request's tensors by name.
-void Loader::NameTensors(const assay_load& request, Job* job) const {
+void Loader::NameTensors(const assay_load& request, bool replaces, Job* job) const {
   if (request.tensor_count > 0 && request.tensors == nullptr) {
     throw EngineError(ASSAY_FAILED, "tensors is NULL");
   }
+  job->list.rank = request.rank;
+  job->list.again = replaces;
+  Names seen;
   for (uint32_t i = 0; i < request.tensor_count; ++i) {
     TensorView view = ViewOf(request.tensors[i]);
-    const std::string name = view.name;
-    job->names.insert(name);
-    if (!job->tensors.Put(std::move(view))) {
-      EngineError error(ASSAY_REFUSED, fmt::format("{}: named twice in one load", name));
-      error.tensor = name;
+    if (!seen.insert(view.name).second) {
+      EngineError error(ASSAY_REFUSED, fmt::format("{}: named twice in one load", view.name));
+      error.tensor = view.name;
       throw error;
     }
+    job->list.tensors.push_back(std::move(view));
+  }
+  if (hooks_ != nullptr) hooks_->OnTensors(job->list);
+  for (const TensorView& view : job->list.tensors) {
+    job->names.insert(view.name);
+    job->tensors.Put(view);
   }
   job->config = config_;
   FindPrefix(job->names, &job->config);
   job->whole = request.layer == -1;
 }
 
-// What the config implies of what is named, and whether something is named that it does not imply.
-void Loader::FindParameters(Job* job) const {
-  std::set<int64_t> layers;
-  for (const std::string& name : job->names) {
-    const int64_t layer = LayerOf(job->config, name);
-    if (layer >= 0 && layer < config_.layers) layers.insert(layer);
+// What a fault makes of each component, and whether its part still takes the tensor.
+void Loader::Adjust(Job* job) const {
+  job->adjusted = plan_;
+  for (shard::ComponentPlan& plan : job->adjusted) {
+    hooks_->OnPlan(plan, job->rank);
+    ParameterSpec spec = SpecOf(plan.component);
+    hooks_->OnParameter(spec);
+    CheckTensor(spec, plan.component);
   }
-  const std::vector<Expected> top = TopInventory(job->config);
-  // A whole model is one where layers hang between an embedding and a final norm.
-  job->whole = job->whole && !layers.empty() && job->tensors.Find(top[0].source) != nullptr &&
-               job->tensors.Find(top[1].source) != nullptr;
-  Match(top[0], job);
-  for (int64_t layer = 0; layer < config_.layers; ++layer) {
-    if (!job->whole && layers.count(layer) == 0) continue;
-    for (const Expected& expected : LayerInventory(job->config, layer)) Match(expected, job);
-  }
-  Match(top[1], job);
-  Match(top[2], job);
-  for (const std::string& name : job->names) {
-    if (job->taken.count(name) == 0 && !MayBeIgnored(job->config, name)) {
-      EngineError error(ASSAY_REFUSED,
-                        fmt::format("{}: no parameter of this model takes it", name));
-      error.tensor = name;
-      throw error;
-    }
-  }
+  job->plan = &job->adjusted;
 }
 
-// Makes the specs of one expected linear, vector or table, if any of its tensors is named; of a
-// whole model in any case.
-void Loader::Match(const Expected& expected, Job* job) const {
-  const auto named = [&](std::string_view suffix) {
-    return job->tensors.Find(expected.source + std::string(suffix)) != nullptr;
-  };
-  ExpectedHere here{expected, false, {}, {}};
-  if (expected.kind != Expected::Kind::kLinear) {
-    here.named = named("");
-    here.specs = {VectorOrTableSpec(expected, job->tensors)};
-  } else {
-    here.storage = StorageOf(expected, job->tensors);
-    const bool packed = here.storage.kind == Storage::Kind::kCtPacked;
-    here.named =
-        packed || here.storage.kind == Storage::Kind::kMxfp4 || named(".weight") || named(".bias");
-    if (packed && named(".weight")) {
-      EngineError error(
-          ASSAY_REFUSED,
-          fmt::format("{0}.weight: stored twice, also as {0}.weight_packed", expected.source));
-      error.tensor = expected.source + ".weight";
-      throw error;
-    }
-    here.specs = LinearSpecs(expected, here.storage, job->tensors, config_.quant);
-    if (packed) job->taken.insert(expected.source + ".weight_shape");
+// Which rank of those that have a bias of a row-parallel layer adds it: the plan says which part.
+bool Loader::AddsBias(const shard::ComponentPlan& bias, int rank) const {
+  if (!bias.owner.has_value()) return true;
+  const std::string_view name = bias.component.name;
+  int parts = degrees_.tp;
+  if (name.find(".attn.") != std::string_view::npos) {
+    parts = degrees_.attention();
+  } else if (ExpertOf(name) >= 0) {
+    parts = degrees_.tp / degrees_.ep;
+  } else if (degrees_.dp > 1) {
+    parts = degrees_.attention();
   }
-  if (!here.named && (!job->whole || expected.optional)) {
-    job->absent.push_back(std::move(here));
-    return;
-  }
-  for (ParameterSpec& spec : here.specs) {
-    job->taken.insert(spec.source);
-    if (hooks_ != nullptr) hooks_->OnParameter(spec);
-  }
-  job->present.push_back(std::move(here));
+  return rank % parts == *bias.owner;
 }
 
-void Loader::CheckComplete(const assay_load& request, const Job& job) const {
-  std::set<std::string, std::less<>> components;
-  for (const ExpectedHere& here : job.present) {
-    for (const ParameterSpec& spec : here.specs) {
-      if (job.tensors.Find(spec.source) == nullptr) Missing(spec.source, spec.component);
-      components.insert(spec.component);
-    }
+ParameterFacts Loader::FactsOf(const Parameter& parameter,
+                               const std::vector<Member>& members) const {
+  const shard::ComponentPlan& main = Main(members.front());
+  const shard::Component& c = main.component;
+  ParameterFacts facts;
+  facts.name = parameter.name;
+  facts.method = c.method;
+  facts.kind = KindOf(members.front().op, c.columns);
+  for (const shard::ComponentPlan* part : members.front().parts) {
+    facts.parts.emplace_back(SplitComponent(part->component.name).second);
   }
-  // The harness's plan names a component at the beginning of each line.
-  std::string_view rest = request.plan == nullptr ? "" : request.plan;
-  while (!rest.empty()) {
-    const std::string_view line = rest.substr(0, rest.find('\n'));
-    rest.remove_prefix(std::min(rest.size(), line.size() + 1));
-    const std::string_view component = line.substr(0, line.find(' '));
-    const size_t arrow = line.find("<- ");
-    if (component.empty() || arrow == std::string_view::npos) continue;
-    if (components.count(component) == 0) {
-      Missing(std::string(line.substr(arrow + 3)), std::string(component));
-    }
-  }
-}
-
-void Loader::CheckTensors(const Job& job) const {
-  for (const ExpectedHere& here : job.present) {
-    for (const ParameterSpec& spec : here.specs) {
-      CheckTensor(spec, *job.tensors.Find(spec.source));
-    }
-    if (const TensorView* shape = job.tensors.Find(here.expected.source + ".weight_shape")) {
-      CheckWeightShape(*shape, here.expected.n, here.expected.k);
-    }
-  }
+  facts.n = parameter.n;
+  facts.k = parameter.k;
+  facts.group = parameter.group;
+  const bool rows = c.row_along == shard::Along::kK;
+  facts.whole_k = rows ? c.row_extent.count() : c.row_elements.count();
+  facts.gate_up = IsGateUp(members);
+  facts.hidden_act = config_.hidden_act;
+  const int64_t expert = ExpertOf(members.front().op);
+  if (expert >= 0 && expert < degrees_.hybrid) facts.placement = Placement::kGpu;
+  return facts;
 }
 
 // One parameter of one rank: its segments stacked, packed to its kernel's layout.
-Parameter Loader::MakeParameter(const Job& job, int rank, const RankParameters& old,
-                                const std::vector<const shard::ComponentPlan*>& members) const {
+Parameter Loader::MakeParameter(Job* job, const RankParameters& old,
+                                const std::vector<Member>& members) const {
   Parameter parameter;
-  parameter.name = ParameterName(*members.front());
-  for (const shard::ComponentPlan* plan : members) {
-    const auto [op, part] = SplitComponent(plan->component.name);
-    const shard::ShardShape shape = shard::ShapeOf(*plan, rank);
-    if (part == "weight" || parameter.segments.empty()) {
-      if (parameter.segments.empty() || parameter.segments.back().op != op) {
-        parameter.segments.push_back({std::string(op), parameter.n, shape.rows, {}});
-        parameter.n += shape.rows;
-      }
-    }
-    for (Segment& segment : parameter.segments) {
-      if (segment.op == op) segment.sources.emplace(part, plan->component.source);
-    }
-    if (part == "weight" && IsLinear(*plan)) {
-      parameter.method = MethodOf(*plan);
-      parameter.k = shape.columns * plan->component.column_elements.count();
-      parameter.group = plan->component.group.count();
-    }
-    if (part == "bias" && plan->owner.has_value()) {
-      const int domain =
-          op.find(".attn.") != std::string_view::npos ? degrees_.attention() : degrees_.tp;
-      parameter.adds_bias = rank % domain == *plan->owner;
+  const shard::ComponentPlan& main = Main(members.front());
+  parameter.name = members.size() > 1 ? main.segment_of : std::string(members.front().op);
+  parameter.group = main.component.group.count();
+  for (const Member& member : members) {
+    const Logical logical = LogicalOf(Main(member), job->rank);
+    parameter.segments.push_back({std::string(member.op), parameter.n, logical.n, {}});
+    parameter.n += logical.n;
+    parameter.k = logical.k;
+    if (const shard::ComponentPlan* bias = member.Find("bias")) {
+      parameter.adds_bias = AddsBias(*bias, job->rank);
     }
   }
-  if (!parameter.method.empty()) parameter.kernel = chooser_(parameter.method);
-  for (std::string_view part : {"weight", "scale", "bias"}) {
-    FillPart(job, rank, old, part, members, &parameter);
+  const ParameterFacts facts = FactsOf(parameter, members);
+  parameter.choice = Select(facts, mode_, kernels_);
+  if (hooks_ != nullptr) hooks_->OnSelect(parameter.choice);
+  const bool codes = members.front().Find("weight") != nullptr;
+  if (codes && !parameter.choice.kernel.empty()) {
+    parameter.kernel = FindKernel(kernels_, parameter.choice.kernel, mode_);
   }
-  const bool table = parameter.kernel == nullptr && parameter.name == "embed";
-  const auto vector = parameter.parts.find(
-      parameter.kernel != nullptr || parameter.parts.count("weight") == 0 ? "bias" : "weight");
-  if (!table && vector != parameter.parts.end()) {
-    parameter.floats = FloatsOf(*memory_, vector->second);
+  // The order of inputs first: codes may have to be repacked in it.
+  if (members.front().Find("g_idx") != nullptr) FillPart(job, old, "g_idx", members, &parameter);
+  for (const std::string& part : facts.parts) {
+    if (part != "g_idx") FillPart(job, old, part, members, &parameter);
   }
   return parameter;
-}
-
-void Loader::FillPart(const Job& job, int rank, const RankParameters& old,
-                      std::string_view part_name,
-                      const std::vector<const shard::ComponentPlan*>& members,
-                      Parameter* parameter) const {
-  Part part;
-  std::vector<std::pair<const shard::ComponentPlan*, int64_t>> pieces;  // and bytes
-  for (const shard::ComponentPlan* plan : members) {
-    if (SplitComponent(plan->component.name).second != part_name) continue;
-    const shard::ShardShape shape = shard::ShapeOf(*plan, rank);
-    part.shape.dtype = plan->component.dtype;
-    part.shape.rows += shape.rows;
-    part.shape.columns = shape.columns;
-    pieces.emplace_back(plan, CheckedProduct(CheckedProduct(shape.rows, shape.columns),
-                                             SizeOf(plan->component.dtype).count()));
-  }
-  if (pieces.empty()) return;
-  const Layout* layout = LayoutOf(*parameter, part_name);
-  int64_t row_bytes = 0;
-  for (const auto& piece : pieces) row_bytes += piece.second;
-  const int64_t bytes = layout == nullptr ? row_bytes : layout->bytes(part.shape);
-  if (bytes < 0) {
-    throw EngineError(
-        ASSAY_UNSUPPORTED,
-        fmt::format("{}.{}: layout {} does not take {} [{}, {}]", parameter->name, part_name,
-                    layout->tag, NameOf(part.shape.dtype), part.shape.rows, part.shape.columns));
-  }
-  part.bytes = Poisoned(*memory_, bytes);
-  Array<std::byte> staging;
-  std::byte* rows = part.bytes.data();
-  if (layout != nullptr && layout->tag != "row") {
-    part.layout = layout->tag;
-    staging = Poisoned(*memory_, row_bytes);
-    rows = staging.data();
-  }
-  int64_t at = 0;
-  for (const auto& [plan, size] : pieces) {
-    CopyRows(job, rank, old, *plan, {rows + at, static_cast<size_t>(size)});
-    at += size;
-  }
-  if (staging.data() != nullptr) layout->pack(part.shape, staging.data(), part.bytes.data());
-  parameter->parts.emplace(part_name, std::move(part));
-}
-
-void Loader::CopyRows(const Job& job, int rank, const RankParameters& old,
-                      const shard::ComponentPlan& plan, std::span<std::byte> out) const {
-  const TensorView* tensor = job.tensors.Find(plan.component.source);
-  Status status = Ok();
-  if (hooks_ == nullptr) {
-    status = shard::CopyShard(plan, rank, *tensor, out);
-  } else {
-    SliceRequest request{rank, plan, *tensor, &job.tensors, {}};
-    hooks_->BeforeSlice(request);
-    status = shard::CopyShard(request.plan, request.rank, request.tensor, out);
-    if (status && hooks_->KeepsOld(plan.component.name, rank)) {
-      const std::vector<std::byte> kept = OldRows(old, plan.component.name);
-      if (kept.size() == out.size()) std::copy(kept.begin(), kept.end(), out.begin());
-    }
-  }
-  if (!status) throw EngineError(status.error());
 }
 
 }  // namespace assay::kernels

@@ -54,6 +54,10 @@ void RankParameters::Add(Parameter parameter, bool replaces) {
     if (--held->second.used == 0) parameters_.erase(held);
     by_op_.erase(old);
   }
+  // Held here now, whatever an earlier load gave to other ranks.
+  for (const Segment& segment : parameter.segments) {
+    for (const auto& entry : segment.parts) absent_.erase(segment.op + "." + entry.first);
+  }
   // A merged parameter may come in several loads; each then stands as a matrix of its own.
   std::string key = parameter.name;
   while (parameters_.count(key) != 0) key += "+";
@@ -67,6 +71,21 @@ RankParameters::Place RankParameters::Find(std::string_view op) const {
   if (index == by_op_.end()) return {};
   const Parameter& parameter = parameters_.find(index->second.parameter)->second.parameter;
   return {&parameter, &parameter.segments[index->second.segment]};
+}
+
+void RankParameters::AddAbsent(const std::string& component, Absent absent) {
+  absent_.insert_or_assign(component, std::move(absent));
+}
+
+const Absent* RankParameters::FindAbsent(std::string_view component) const {
+  const auto found = absent_.find(component);
+  return found == absent_.end() ? nullptr : &found->second;
+}
+
+std::string RankParameters::PrintChoices() const {
+  std::string text;
+  for (const auto& entry : parameters_) text += entry.second.parameter.choice.Print() + "\n";
+  return text;
 }
 
 RankParameters::Place RankParameters::Get(std::string_view op) const {

@@ -1,153 +1,164 @@
-// Asks the planner which ranges of what is named this session's ranks hold. The planner wants whole
-// blocks; what a load leaves out is given to it as a shape and dropped again from its answer.
+// Asks the planner what is named, how it is stored, and which ranges of it this session's ranks
+// hold; then whether anything is named that it does not know, or due and not named.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
-#include <array>
-#include <deque>
+#include <algorithm>
+#include <functional>
 #include <map>
-#include <span>
+#include <set>
 
+#include "harness/shard/unplanned.h"
 #include "kernels/loaders/engine_error.h"
 #include "kernels/loaders/load_job.h"
+#include "kernels/loaders/plan_error.h"
 
 namespace assay::kernels {
 namespace {
 
-// A tensor that is not there. The planner is asked for headers only, so these bytes are counted and
-// never looked at; what lies in the data (weight_shape, exponents) check.cc has looked at.
-TensorView ShapeOnly(const ParameterSpec& spec) {
-  static constexpr std::byte kNowhere{};
-  TensorView view;
-  view.name = spec.source;
-  view.dtype = spec.dtype;
-  view.shape =
-      spec.vector ? std::vector<int64_t>{spec.rows} : std::vector<int64_t>{spec.rows, spec.columns};
-  view.bytes = {&kNowhere,
-                static_cast<size_t>(CheckedProduct(CheckedProduct(spec.rows, spec.columns),
-                                                   SizeOf(spec.dtype).count()))};
-  view.file = "memory";
-  return view;
+using shard::Selection;
+
+// Embedding and head without the layers between them.
+Selection Ends() {
+  Selection selection;
+  selection.attention = selection.mlp = false;
+  selection.present_only = true;
+  return selection;
 }
 
-bool IsPacked(const Storage& storage) { return storage.kind == Storage::Kind::kCtPacked; }
-
-// "L1.moe.e5." of "L1.moe.e5.gate": linears that are joined to one matrix, and so must be stored
-// the same way. A row-parallel one is not joined, and what it is stored as must not make a load
-// illegal that does not name it.
-std::string_view Siblings(const ExpectedHere& here) {
-  const std::string_view op = here.expected.op;
-  if (op.ends_with(".down") || op.ends_with(".out")) return op;
-  return op.substr(0, op.rfind('.') + 1);
+std::vector<shard::Component> Listed(const ModelConfig& config, const TensorSource& source,
+                                     const Selection& selection) {
+  auto listed = shard::ListComponents(config, source, selection);
+  if (!listed) throw ErrorOf(listed.error());
+  return std::move(*listed);
 }
 
-[[noreturn]] void Refuse(const shard::Refusal& refusal) {
-  EngineError error(ASSAY_REFUSED, refusal.Message());
-  error.tensor = refusal.tensor;
-  error.axis = refusal.axis;
-  error.got = refusal.extent;
-  error.got_unit = refusal.unit;
-  error.expected = refusal.parts;
-  error.expected_unit = "part";
+std::set<int64_t> LayersOf(const ModelConfig& config, const Names& names) {
+  std::set<int64_t> layers;
+  for (const std::string& name : names) {
+    const int64_t layer = LayerOf(config, name);
+    if (layer >= 0 && layer < config.layers) layers.insert(layer);
+  }
+  return layers;
+}
+
+bool IsListed(const std::vector<shard::Component>& list, std::string_view component) {
+  return std::any_of(list.begin(), list.end(),
+                     [&](const shard::Component& c) { return c.name == component; });
+}
+
+// What a plan depends on: headers, and of the data the order of inputs.
+std::string KeyOf(const ViewSource& tensors) {
+  std::string key;
+  for (const std::string& name : tensors.Names()) {
+    const TensorView& view = *tensors.Find(name);
+    key += fmt::format("{} {} {}", name, NameOf(view.dtype), fmt::join(view.shape, ","));
+    if (name.ends_with("g_idx")) {
+      const std::string_view bytes(reinterpret_cast<const char*>(view.bytes.data()),
+                                   view.bytes.size());
+      key += fmt::format(" {:x}", std::hash<std::string_view>{}(bytes));
+    }
+    key += '\n';
+  }
+  return key;
+}
+
+[[noreturn]] void Missing(std::string_view tensor, std::string_view component) {
+  EngineError error(ASSAY_REFUSED, fmt::format("{}: missing; {} needs it", tensor, component));
+  error.tensor = std::string(tensor);
   throw error;
 }
 
-bool Has(const std::vector<ExpectedHere>& list, int64_t layer, Block block) {
-  for (const ExpectedHere& here : list) {
-    if (here.expected.layer == layer && here.expected.block == block) return true;
-  }
-  return false;
-}
-
-// The planner's selection for the named part of one layer.
-shard::Selection SelectionOf(const std::vector<ExpectedHere>& present, int64_t layer) {
-  shard::Selection selection;
-  selection.layer = layer;
-  selection.attention = Has(present, layer, Block::kAttention);
-  selection.mlp = Has(present, layer, Block::kMlp);
-  for (const ExpectedHere& here : present) {
-    const int64_t expert = here.expected.expert;
-    if (here.expected.layer != layer || expert < 0) continue;
-    if (selection.experts.empty() || selection.experts.back() != expert) {
-      selection.experts.push_back(expert);
+// An uneven split counts in the coarsest unit of gate, up and down: it cannot be known from some of
+// them.
+void CheckUneven(const std::vector<shard::ComponentPlan>& plan) {
+  std::map<std::string_view, std::set<std::string_view>> mlps;
+  for (const shard::ComponentPlan& component : plan) {
+    const auto [op, part] = SplitComponent(component.component.name);
+    const auto [mlp, which] = SplitComponent(op);
+    if (part == "weight" && (which == "gate" || which == "up" || which == "down")) {
+      if (mlp.find(".attn") == std::string_view::npos) mlps[mlp].insert(which);
     }
   }
-  selection.routed_experts = !selection.experts.empty();
-  return selection;
+  for (const auto& [mlp, there] : mlps) {
+    for (const std::string_view which : {"gate", "up", "down"}) {
+      if (there.count(which) > 0) continue;
+      throw EngineError(ASSAY_REFUSED,
+                        fmt::format("{}.{}: not named; an uneven split is counted in the coarsest "
+                                    "unit of gate, up and down",
+                                    mlp, which));
+    }
+  }
 }
 
 }  // namespace
 
-shard::ModelPlan Loader::PlanOne(const Job& job, const shard::Selection& selection) const {
-  ViewSource source;
-  std::map<std::string_view, Storage> quantised;  // by Siblings, of what is named
-  // (N, K) of packed weights: given as weight_shape, or as the config says.
-  std::deque<std::array<int64_t, 2>> stated;
-  const auto put_stated_shape = [&](const Expected& expected) {
-    TensorView shape;
-    shape.name = expected.source + ".weight_shape";
-    shape.dtype = DType::kI64;
-    shape.shape = {2};
-    shape.bytes = std::as_bytes(std::span(stated.emplace_back(std::array{expected.n, expected.k})));
-    shape.file = "memory";
-    source.Put(std::move(shape));
-  };
-  for (const ExpectedHere& here : job.present) {
-    for (const ParameterSpec& spec : here.specs) source.Put(*job.tensors.Find(spec.source));
-    if (here.storage.kind != Storage::Kind::kDense) quantised[Siblings(here)] = here.storage;
-    if (IsPacked(here.storage)) put_stated_shape(here.expected);
+void Loader::Plan(Job* job) {
+  const std::set<int64_t> layers = LayersOf(job->config, job->names);
+  const auto ends = Listed(job->config, job->tensors, Ends());
+  // A whole model is one where layers hang between an embedding and a final norm.
+  job->whole = job->whole && !layers.empty() && IsListed(ends, "embed.weight") &&
+               IsListed(ends, "final_norm.weight");
+  std::vector<Selection> selections;
+  if (job->whole) {
+    selections.emplace_back();
+  } else {
+    for (const int64_t layer : layers) {
+      Selection selection;
+      selection.layer = layer;
+      selection.present_only = true;
+      selections.push_back(selection);
+    }
+    if (!ends.empty()) selections.push_back(Ends());
   }
-  for (const ExpectedHere& here : job.absent) {
-    if (here.expected.optional) continue;
-    const auto sibling = quantised.find(Siblings(here));
-    const bool as_sibling =
-        here.expected.kind == Expected::Kind::kLinear && sibling != quantised.end();
-    const auto specs = as_sibling
-                           ? LinearSpecs(here.expected, sibling->second, job.tensors, config_.quant)
-                           : here.specs;
-    for (const ParameterSpec& spec : specs) source.Put(ShapeOnly(spec));
-    if (as_sibling && IsPacked(sibling->second)) put_stated_shape(here.expected);
+  std::string key = KeyOf(job->tensors);
+  job->plan = &plan_;
+  if (key == planned_for_) {
+    // The plan is known; what lies in the data is not.
+    for (const Selection& selection : selections) Listed(job->config, job->tensors, selection);
+    return;
   }
-  shard::Selection headers = selection;
-  headers.headers_only = true;
-  auto result = ValueOrThrow(shard::PlanModel(job.config, source, degrees_, headers));
-  if (result.refusal) Refuse(*result.refusal);
-  return std::move(*result.plan);
+  planned_for_.clear();
+  plan_.clear();
+  for (const Selection& selection : selections) {
+    auto result = shard::PlanModel(job->config, job->tensors, degrees_, selection);
+    if (!result) throw ErrorOf(result.error());
+    if (result->refusal) throw ErrorOf(*result->refusal);
+    for (shard::ComponentPlan& component : result->plan->components) {
+      plan_.push_back(std::move(component));
+    }
+  }
+  if (degrees_.split != shard::Split::kEven && !job->whole) CheckUneven(plan_);
+  planned_for_ = std::move(key);
 }
 
-const std::vector<shard::ComponentPlan>& Loader::Plan(const Job& job) {
-  std::string key;
-  std::set<std::string, std::less<>> wanted;
-  std::set<int64_t> layers;
-  bool top = false;
-  for (const ExpectedHere& here : job.present) {
-    for (const ParameterSpec& spec : here.specs) {
-      wanted.insert(spec.component);
-      key += spec.component + " " + spec.source + "\n";
-    }
-    here.expected.layer < 0 ? void(top = true) : void(layers.insert(here.expected.layer));
+void Loader::CheckUnused(const Job& job) const {
+  std::set<std::string_view> taken;
+  for (const shard::ComponentPlan& component : plan_) taken.insert(component.component.source);
+  for (const std::string& name : job.names) {
+    if (taken.count(name) > 0 || !shard::WhyPassed(job.config, name).empty()) continue;
+    // GPTQ's tools write a bias of zeros where the model has none; the planner looked.
+    const auto [module, part] = SplitComponent(name);
+    if (part == "bias" && taken.count(std::string(module) + ".qweight") > 0) continue;
+    EngineError error(ASSAY_REFUSED, fmt::format("{}: no parameter of this model takes it", name));
+    error.tensor = name;
+    throw error;
   }
-  if (key == planned_for_ && !key.empty()) return plan_;
+}
 
-  std::vector<shard::ModelPlan> plans;
-  if (job.whole) {
-    plans.push_back(PlanOne(job, shard::Selection{}));
-  } else {
-    for (int64_t layer : layers) plans.push_back(PlanOne(job, SelectionOf(job.present, layer)));
-    // The embedding and the head without the layers between them.
-    if (top) plans.push_back(PlanOne(job, shard::Selection{-1, false, false, {}}));
+void Loader::CheckComplete(const assay_load& request, const Job& job) const {
+  std::set<std::string_view> planned;
+  for (const shard::ComponentPlan& component : *job.plan) planned.insert(component.component.name);
+  // The harness's plan names a component at the beginning of each line.
+  std::string_view rest = request.plan == nullptr ? "" : request.plan;
+  while (!rest.empty()) {
+    const std::string_view line = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(std::min(rest.size(), line.size() + 1));
+    const std::string_view component = line.substr(0, line.find(' '));
+    const size_t arrow = line.find("<- ");
+    if (component.empty() || arrow == std::string_view::npos) continue;
+    if (planned.count(component) == 0) Missing(line.substr(arrow + 3), component);
   }
-  plan_.clear();
-  for (shard::ModelPlan& plan : plans) {
-    for (shard::ComponentPlan& component : plan.components) {
-      if (wanted.count(component.component.name) != 0) plan_.push_back(std::move(component));
-    }
-  }
-  if (plan_.size() != wanted.size()) {
-    throw EngineError(ASSAY_FAILED, fmt::format("the plan has {} of the {} components named",
-                                                plan_.size(), wanted.size()));
-  }
-  planned_for_ = std::move(key);
-  return plan_;
 }
 
 }  // namespace assay::kernels

@@ -137,8 +137,8 @@ std::string_view WithoutGateUp(std::string_view tag) {
 
 std::optional<AiterMode> ModeOf(std::string_view act) {
   if (act.empty()) return std::nullopt;
-  if (act.starts_with("a4")) return AiterMode::kA4W4;
-  return act.starts_with("a8") ? AiterMode::kA8W4 : AiterMode::kA16W4;
+  if (act.starts_with("a4") || act == "amxfp4") return AiterMode::kA4W4;
+  return act.starts_with("a8") || act == "amxfp8" ? AiterMode::kA8W4 : AiterMode::kA16W4;
 }
 
 // The tag that is demanded of the parameter; empty: its kernel's own.

@@ -109,15 +109,20 @@ TEST_F(Opening, WhatIsNotThereIsUnsupported) {
   w.kernel = "linear_int3_magic";
   Expect(w, ASSAY_UNSUPPORTED, "linear_int3_magic");
   w = {};
-  w.method = "ct-int4-g32";
+  w.method = "bf16";
   w.layout = "marlin";
   Expect(w, ASSAY_UNSUPPORTED, "marlin");
+  w = {};
+  w.method = "ct-int4-g32";
+  w.kernel = "linear_ct_int4_g32_row_scalar";
+  w.layout = "rows16";
+  Expect(w, ASSAY_UNSUPPORTED, "rows16");
   w = {};
   w.act = "a8g32";
   Expect(w, ASSAY_UNSUPPORTED, "a8g32");
   w = {};
-  w.method = "awq-int4-g32";
-  Expect(w, ASSAY_UNSUPPORTED, "awq-int4-g32");
+  w.method = "awq-int12-g32";
+  Expect(w, ASSAY_UNSUPPORTED, "awq-int12-g32");
   w = {};
   w.reduce = "ring:int8";
   Expect(w, ASSAY_UNSUPPORTED, "ring:int8");
@@ -165,6 +170,11 @@ TEST_F(Opening, WhatIsThereIsAccepted) {
   w.layout = "row";
   EXPECT_EQ(Open(w), ASSAY_OK) << driver_->error().message;
   w.kernel = "linear_bf16_row_scalar";
+  EXPECT_EQ(Open(w), ASSAY_OK) << driver_->error().message;
+  // What no kernel runs can be loaded, in any layout that there is for it.
+  w = {};
+  w.method = "gptq-int4-g64";
+  w.layout = "marlin";
   EXPECT_EQ(Open(w), ASSAY_OK) << driver_->error().message;
   w = {};
   w.tier = "";  // the best that the host has

@@ -70,7 +70,8 @@ struct ExpertRows {
   std::vector<int64_t> rows, slots;
 };
 ExpertRows RowsOfExpert(const std::vector<int32_t>& ids, int64_t top_k, int64_t expert);
-// partial = Σ_e w_e·down_e, experts ascending. `down[e]` is empty where nobody is routed to e.
+// partial = Σ_e w_e·down_e, experts ascending, over those that count on this rank. `down[e]` is
+// empty where nobody is routed to e.
 Matrix CombineOp(Session& s, int rank, const std::string& tap, const std::vector<int32_t>& ids,
                  const Matrix& weights, const Matrices& down, int64_t columns);
 // gate, up, act, down of one gated MLP: "L0.mlp", "L1.shared", "L1.moe.e5".

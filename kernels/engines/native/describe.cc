@@ -6,9 +6,11 @@
 #include <set>
 #include <vector>
 
+#include "harness/units/scheme.h"
 #include "kernels/collectives/schedule.h"
 #include "kernels/engines/native/contract_types.h"
 #include "kernels/engines/native/dispatcher.h"
+#include "kernels/layouts/layouts.h"
 #include "kernels/registry.h"
 
 namespace assay::kernels::native {
@@ -95,18 +97,21 @@ std::string KernelsJson() {
 }
 
 std::string Make() {
-  std::set<std::string> methods, layouts, acts;
+  // Every method is loaded, in every layout that there is for it; what runs say the kernels.
+  const std::vector<std::string> methods = KnownSchemes();
+  std::set<std::string> layouts, acts;
   std::vector<std::string> tiers, emulated, reduces;
+  for (const Layout& layout : Layouts()) layouts.emplace(layout.tag);
   for (Tier tier : Tiers()) tiers.emplace_back(NameOf(tier));
   for (Tier tier : BuiltTiers(How::kPortable)) emulated.emplace_back(NameOf(tier));
   for (const Reduction& reduction : Reductions()) reduces.push_back(NameOf(reduction));
   for (const LinearKernel& k : LinearKernels()) {
-    methods.emplace(k.method);
     layouts.emplace(k.layout);
     acts.emplace(k.act);
   }
   const std::vector<std::string_view> scopes = {"op",  "attn",    "route", "mlp",
                                                 "moe", "experts", "layer", "model"};
+  // Those that the scopes compute; parameters of others are loaded too.
   const std::vector<std::string_view> families = {"llama", "qwen2", "qwen3", "deepseek_v3"};
   const std::vector<std::string_view> ops = {"embed",   "norm",   "linear",  "rope",
                                              "scores",  "ctx",    "router",  "act",

@@ -28,13 +28,13 @@ bool Contains(const std::vector<Tier>& tiers, Tier tier) {
   throw EngineError(ASSAY_UNSUPPORTED, std::move(message));
 }
 
-struct Choice {
+struct Way {
   Tier tier;
   How how;
 };
 
 // Emulation is for what was demanded by name; left to itself the engine takes the host's best.
-Choice ChooseTier(const std::string& wish, const std::string& emulate) {
+Way ChooseTier(const std::string& wish, const std::string& emulate) {
   if (!emulate.empty() && emulate != "auto" && emulate != "never" && emulate != "always") {
     Unsupported(fmt::format("emulate={}; known are never, auto, always", emulate));
   }
@@ -89,52 +89,18 @@ std::span<const std::string_view> ElementwiseOps() {
 }
 
 Dispatcher::Dispatcher(const KernelWishes& wishes, Memory* memory, const Interceptor* hooks)
-    : wishes_(wishes), memory_(memory), hooks_(hooks), pool_(CheckedThreads(wishes.threads)) {
-  const Choice choice = ChooseTier(wishes.tier, wishes.emulate);
-  tier_ = choice.tier;
-  how_ = choice.how;
-  elementwise_ = Elementwise(tier_, how_);
-  if (wishes_.method.empty()) wishes_.method = kUnquantised;
-  if (!wishes_.kernel.empty()) {
-    const auto rows = LinearKernels();
-    const auto named = std::find_if(rows.begin(), rows.end(), [&](const LinearKernel& row) {
-      return row.name == wishes_.kernel && row.tier == tier_ && row.how == how_;
-    });
-    if (named == rows.end()) {
-      throw EngineError(ASSAY_UNSUPPORTED,
-                        fmt::format("no kernel '{}' of tier {}", wishes_.kernel, NameOf(tier_)));
-    }
+    : memory_(memory), hooks_(hooks), pool_(CheckedThreads(wishes.threads)) {
+  const Way way = ChooseTier(wishes.tier, wishes.emulate);
+  mode_ = {way.tier, way.how, wishes.method, wishes.layout, wishes.act, wishes.kernel};
+  elementwise_ = Elementwise(mode_.tier, mode_.how);
+  if (mode_.method.empty()) mode_.method = kUnquantised;
+  if (!mode_.kernel.empty()) {
     // The name speaks for its own method's weights.
-    wishes_.method = std::string(named->method);
+    const LinearKernel* named = FindKernel(LinearKernels(), mode_.kernel, mode_);
+    if (named != nullptr) mode_.method = std::string(named->method);
   }
-  // Nothing in bf16 alone can have its activations quantised.
-  if (wishes_.method == kUnquantised && !wishes_.act.empty() && wishes_.act != "a16") {
-    Unsupported(fmt::format("no kernel for method {} of tier {} with act {}", wishes_.method,
-                            NameOf(tier_), wishes_.act));
-  }
-  Choose(wishes_.method);
-}
-
-const LinearKernel* Dispatcher::Choose(std::string_view method) const {
-  const bool wished = method == wishes_.method;
-  const bool named = wished && !wishes_.kernel.empty();
-  const bool keeps = method == kUnquantised || wishes_.act.empty();
-  const std::string_view act = keeps ? "a16" : std::string_view(wishes_.act);
-  for (const LinearKernel& row : LinearKernels()) {
-    if (row.tier != tier_ || row.how != how_ || row.method != method) continue;
-    if (named && row.name != wishes_.kernel) continue;
-    if (wished && !wishes_.layout.empty() && row.layout != wishes_.layout) continue;
-    // A kernel that was asked for by name brings its own.
-    if (row.act != act && !(named && wishes_.act.empty())) continue;
-    return &row;
-  }
-  const auto said = [](std::string_view key, const std::string& value) {
-    return value.empty() ? std::string() : fmt::format(" {} {}", key, value);
-  };
-  Unsupported(
-      fmt::format("no kernel for method {} of tier {}{}{}", method, NameOf(tier_),
-                  wished ? said("named", wishes_.kernel) + said("with layout", wishes_.layout) : "",
-                  keeps ? "" : said("with act", wishes_.act)));
+  const Status possible = CheckMode(mode_, LinearKernels());
+  if (!possible) throw EngineError(possible.error());
 }
 
 void Dispatcher::RunLinear(int rank, std::span<const std::string> taps, const Parameter& parameter,
@@ -170,7 +136,7 @@ void Dispatcher::RecordElementwise(const std::string& tap, int rank, std::string
 }
 
 void Dispatcher::RecordUntiered(const std::string& tap, int rank, std::string_view what) const {
-  Record(tap, rank, std::string(what), std::string(NameOf(tier_)), how_, "", "", 1);
+  Record(tap, rank, std::string(what), std::string(NameOf(tier())), how(), "", "", 1);
 }
 
 void Dispatcher::Record(const std::string& tap, int rank, const std::string& kernel,

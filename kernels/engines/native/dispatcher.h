@@ -14,6 +14,7 @@
 #include "kernels/faults/interceptor.h"
 #include "kernels/loaders/memory.h"
 #include "kernels/loaders/parameters.h"
+#include "kernels/loaders/select.h"
 #include "kernels/registry.h"
 
 namespace assay::kernels::native {
@@ -31,13 +32,13 @@ class Dispatcher {
   // can not be emulated, or if no kernel is what was wished for. There is no fallback.
   Dispatcher(const KernelWishes& wishes, Memory* memory, const Interceptor* hooks);
 
-  // The kernel for a method's weights, of the session's tier. Wishes for a kernel or a layout bind
-  // the session's method alone; the wish for an activation type binds every quantised method, and
-  // without it activations stay 16 bits wide. Throws EngineError (unsupported).
-  const LinearKernel* Choose(std::string_view method) const;
+  // What parameters are selected under (kernels/loaders/select.h). Wishes for a kernel or a layout
+  // bind the session's method alone; the wish for an activation type binds every quantised method,
+  // and without it activations stay 16 bits wide.
+  const Mode& mode() const { return mode_; }
   const ElementwiseKernels& elementwise() const { return *elementwise_; }
-  Tier tier() const { return tier_; }
-  How how() const { return how_; }
+  Tier tier() const { return mode_.tier; }
+  How how() const { return mode_.how; }
 
   // y [m, n] fp32 of rows [row_begin, row_end) of the parameter's matrix, other columns untouched;
   // y's row stride is n. Records what ran for each tap. Throws EngineError (refused) before
@@ -55,9 +56,7 @@ class Dispatcher {
   void Record(const std::string& tap, int rank, const std::string& kernel, const std::string& tier,
               How how, const std::string& layout, const std::string& act, int threads) const;
 
-  Tier tier_ = Tier::kScalar;
-  How how_ = How::kHardware;
-  KernelWishes wishes_;
+  Mode mode_;
   Memory* memory_;
   const Interceptor* hooks_;
   const ElementwiseKernels* elementwise_ = nullptr;

@@ -172,12 +172,28 @@ TEST_F(Loading, WrongShapesAreToldInTheirUnits) {
   EXPECT_STREQ(driver_.error().expected_unit, "group");
   EXPECT_EQ(driver_.error().expected, 3);
 
-  EXPECT_EQ(LoadShaped(packed, DType::kU8, {256, 48}), ASSAY_REFUSED);  // the same bytes
-  EXPECT_NE(message().find("stored as U8, the parameter takes I32"), std::string::npos);
+  // The same bytes as what no method has.
+  EXPECT_EQ(LoadShaped(packed, DType::kU8, {256, 48}), ASSAY_UNSUPPORTED);
+  EXPECT_EQ(driver_.error().tensor, packed);
+  EXPECT_NE(message().find("stored as U8"), std::string::npos) << message();
 
-  EXPECT_EQ(LoadShaped("model.norm.weight", DType::kBF16, {96, 1}), ASSAY_REFUSED);
-  EXPECT_EQ(LoadShaped("model.norm.weight", DType::kI32, {96}), ASSAY_REFUSED);
-  EXPECT_EQ(LoadShaped("lm_head.weight", DType::kF32, {261, 96}), ASSAY_UNSUPPORTED);
+  EXPECT_EQ(LoadShaped("model.norm.weight", DType::kBF16, {1, 96}), ASSAY_REFUSED);
+  EXPECT_EQ(LoadShaped("model.norm.weight", DType::kI32, {96}), ASSAY_UNSUPPORTED);
+  EXPECT_EQ(driver_.error().tensor, std::string("model.norm.weight"));
+}
+
+// Loaded and given back, but nothing runs it, and the answer names the method.
+TEST_F(Loading, WhatHasNoKernelIsLoadedAndNotRun) {
+  Open(1);
+  ASSERT_EQ(LoadShaped("lm_head.weight", DType::kF32, {261, 96}), ASSAY_OK) << message();
+  assay_shard shard;
+  ASSERT_EQ(driver_.Export(0, "logits.weight", &shard), ASSAY_OK);
+  EXPECT_EQ(shard.dtype, static_cast<uint32_t>(ASSAY_F32));
+  EXPECT_STREQ(shard.method, "f32");
+  EXPECT_STREQ(shard.kernel, "");
+  std::vector<float> out;
+  EXPECT_EQ(driver_.Run("model", -1, {1}, 0, {}, &out, {1, 261}), ASSAY_UNSUPPORTED);
+  EXPECT_NE(message().find("logits: f32 by dense"), std::string::npos) << message();
 }
 
 TEST_F(Loading, AStatedShapeThatLiesIsRefused) {
@@ -256,7 +272,7 @@ TEST_F(Loading, OneLayerAndSomeExpertsAreEnough) {
   // A scale without its codes is no parameter.
   EXPECT_EQ(driver_.Load(0, *checkpoint_, {"model.layers.2.mlp.experts.0.up_proj.weight_scale"}, 2),
             ASSAY_REFUSED);
-  EXPECT_STREQ(driver_.error().tensor, "model.layers.2.mlp.experts.0.up_proj.weight_packed");
+  EXPECT_STREQ(driver_.error().tensor, "model.layers.2.mlp.experts.0.up_proj.weight");
 }
 
 TEST_F(Loading, WhatThePlanNamesMustBeThere) {

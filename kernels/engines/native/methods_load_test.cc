@@ -156,12 +156,18 @@ TEST_F(Refusals, NothingForWhatIsNotNamed) {
   EXPECT_EQ(driver_.Load(0, tiny.source, {"blk.0.ffn_down.weight"}, 0), ASSAY_REFUSED);
 }
 
-TEST_F(Refusals, BlocksWithoutAKernelAndHalfATensor) {
+TEST_F(Refusals, BlocksWithoutAKernelRunNot) {
   Tensors setup = Tiny();
   setup.source.Put("blk.1.ffn_up.weight", DType::kQ5_0, {192, 3},
                    std::vector<std::byte>(192 * 3 * 22));
-  EXPECT_EQ(Load(setup, 1), ASSAY_UNSUPPORTED);
+  EXPECT_EQ(Load(setup, 1), ASSAY_OK) << message();
+  std::vector<float> out;
+  EXPECT_EQ(driver_.Run("model", -1, {1}, 0, {}, &out, {1, 200}), ASSAY_UNSUPPORTED);
   EXPECT_NE(message().find("gguf-q5_0"), std::string::npos) << message();
+}
+
+TEST_F(Refusals, HalfATensorAndOneThatNothingTakes) {
+  Tensors setup = Tiny();
   setup.source.Put("blk.1.ffn_up.weight", DType::kQ4_1, {192, 2},
                    std::vector<std::byte>(192 * 2 * 20));
   EXPECT_EQ(Load(setup, 1), ASSAY_REFUSED);

@@ -26,7 +26,7 @@ Matrix CombineOp(Session& s, int rank, const std::string& tap, const std::vector
   std::fill_n(sum.data(), sum.count(), 0.0f);
   for (size_t e = 0; e < down.size(); ++e) {
     const ExpertRows routed = RowsOfExpert(ids, weights.columns, static_cast<int64_t>(e));
-    if (routed.rows.empty()) continue;
+    if (routed.rows.empty() || !s.Contributes(static_cast<int64_t>(e), rank)) continue;
     const auto rows = static_cast<int64_t>(routed.rows.size());
     if (down[e].empty() || down[e].rows != rows || down[e].columns != columns) {
       throw EngineError(ASSAY_FAILED,
@@ -59,7 +59,7 @@ Matrices ExpertsBlock(Session& s, int64_t layer, const Matrices& normed,
     Matrices down(static_cast<size_t>(c.experts));
     for (int64_t e = 0; e < c.experts; ++e) {
       const ExpertRows routed = RowsOfExpert(chosen.ids, c.top_k, e);
-      if (routed.rows.empty()) continue;
+      if (routed.rows.empty() || !s.Contributes(e, rank)) continue;
       down[static_cast<size_t>(e)] = GatedMlp(s, rank, fmt::format("L{}.moe.e{}", layer, e),
                                               RowsOf(s.memory(), x, routed.rows));
     }

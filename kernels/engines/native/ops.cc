@@ -56,6 +56,10 @@ class LinearInput {
 
  private:
   const QuantisedRows& Quantised(const LinearKernel& kernel) {
+    if (kernel.act != "a8g32" && kernel.act != "a8row") {
+      throw EngineError(ASSAY_UNSUPPORTED, fmt::format("{} takes {}, which nothing here makes",
+                                                       kernel.name, kernel.act));
+    }
     const auto [at, added] = quantised_.try_emplace(std::string(kernel.act));
     QuantisedRows& made = at->second;
     if (!added) return made;
@@ -147,7 +151,12 @@ Matrices LinearOps(Session& s, int rank, const std::vector<std::string>& taps, c
   Matrices out;
   for (size_t begin = 0; begin < taps.size();) {
     const RankParameters::Place first = parameters.Get(ParameterOf(taps[begin]));
-    if (first.parameter->kernel == nullptr || first.parameter->k != x.columns) {
+    if (first.parameter->kernel == nullptr) {
+      throw EngineError(ASSAY_UNSUPPORTED, fmt::format("{}: nothing of tier {} runs it ({})",
+                                                       taps[begin], NameOf(s.dispatcher().tier()),
+                                                       first.parameter->choice.Print()));
+    }
+    if (first.parameter->k != x.columns) {
       throw EngineError(ASSAY_FAILED, fmt::format("{}: input has {} columns, the weight takes {}",
                                                   taps[begin], x.columns, first.parameter->k));
     }
@@ -172,6 +181,9 @@ Matrix LinearOp(Session& s, int rank, const std::string& tap, const Matrix& x) {
 
 Matrix NormOp(Session& s, int rank, const std::string& tap, const Matrix& x) {
   const Parameter& parameter = *s.rank(rank).parameters.Get(tap).parameter;
+  if (parameter.parts.count("bias") > 0) {
+    throw EngineError(ASSAY_UNSUPPORTED, fmt::format("{}: a norm with a shift is not run", tap));
+  }
   const int64_t n = parameter.n;
   if (n == 0 || x.columns % n != 0) {
     throw EngineError(ASSAY_FAILED,

@@ -182,6 +182,7 @@ bool IsScope(const std::string& scope) {
 }  // namespace
 
 void Session::Run(const assay_run& request) {
+  NeedRuns();
   const Call call = ReadCall(*this, request);
   if (!IsScope(call.scope)) {
     throw EngineError(ASSAY_UNSUPPORTED, fmt::format("scope '{}' is unknown", call.scope));

@@ -186,6 +186,7 @@ const std::map<std::string_view, Handler>& Handlers() {
 }  // namespace
 
 void Session::RunOp(const assay_op& request) {
+  NeedRuns();
   const std::string tap = request.tap == nullptr ? "" : request.tap;
   if (request.output_count != 1 || request.outputs == nullptr) {
     throw EngineError(ASSAY_UNSUPPORTED,

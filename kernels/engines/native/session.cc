@@ -3,138 +3,38 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstring>
-#include <limits>
 
 #include "kernels/engines/native/blocks.h"
 #include "kernels/loaders/engine_error.h"
 
 namespace assay::kernels::native {
-namespace {
-
-constexpr int kMostRanks = 1024;
-
-std::string Text(const char* text) { return text == nullptr ? "" : text; }
-
-[[noreturn]] void Unsupported(std::string message) {
-  throw EngineError(ASSAY_UNSUPPORTED, std::move(message));
-}
-[[noreturn]] void Refuse(std::string message) {
-  throw EngineError(ASSAY_REFUSED, std::move(message));
-}
-
-// The graph that the blocks compute, and nothing that only looks like it.
-void CheckModel(const ModelConfig& c) {
-  if (c.family == Family::kUnknown) {
-    Unsupported(fmt::format("architecture '{}' is unknown to this engine", c.architecture));
-  }
-  if (c.hidden_act != "silu" && !c.hidden_act.empty()) {
-    Unsupported(fmt::format("hidden_act '{}'; known is silu", c.hidden_act));
-  }
-  if (c.experts > 0) {
-    if (c.scoring != "sigmoid") {
-      Unsupported(fmt::format("scoring_func '{}'; known is sigmoid", c.scoring));
-    }
-    if (c.top_k < 1 || c.top_k > c.experts || c.groups < 1 || c.experts % c.groups != 0 ||
-        c.topk_group < 1 || c.topk_group > c.groups ||
-        c.top_k > c.topk_group * (c.experts / c.groups)) {
-      Refuse(fmt::format("{} of {} experts cannot be chosen from {} of {} groups", c.top_k,
-                         c.experts, c.topk_group, c.groups));
-    }
-  }
-  const int64_t rotated = c.is_mla() ? c.qk_rope : c.head_dim;
-  if (rotated % 2 != 0) Refuse(fmt::format("RoPE rotates pairs; {} elements are odd", rotated));
-}
-
-Reduction ReadReduction(const std::string& wish) {
-  if (wish.empty()) return {};
-  if (const auto reduction = ReductionFromName(wish)) return *reduction;
-  std::string known;
-  for (const Reduction& reduction : Reductions()) known += " " + NameOf(reduction);
-  Unsupported(fmt::format("reduce '{}'; known are{}", wish, known));
-}
-
-float ReadLimit(std::string_view text) {
-  if (text == "inf") return std::numeric_limits<float>::infinity();
-  double limit = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), limit);
-  // Of a float's normal range: beyond it the conversion is undefined, below it the clamp is lost.
-  constexpr double kLeast = std::numeric_limits<float>::min();
-  constexpr double kMost = std::numeric_limits<float>::max();
-  if (error != std::errc() || end != text.data() + text.size() || !(limit >= kLeast) ||
-      limit > kMost) {
-    Refuse(fmt::format("limit is '{}'; allowed is a number from {} to {}, or inf", text, kLeast,
-                       kMost));
-  }
-  return static_cast<float>(limit);
-}
-
-// assay_open's "key=value key=value".
-void ReadOptions(std::string_view options, Settings* s) {
-  while (!options.empty()) {
-    const std::string_view option = options.substr(0, options.find(' '));
-    options.remove_prefix(std::min(options.size(), option.size() + 1));
-    if (option.empty()) continue;
-    const size_t equals = std::min(option.find('='), option.size());
-    const std::string_view key = option.substr(0, equals);
-    const std::string_view value = option.substr(std::min(equals + 1, option.size()));
-    if (key == "limit") {
-      s->act_limit = ReadLimit(value);
-    } else if (key == "emulate") {
-      s->wishes.emulate = std::string(value);
-    } else {
-      Unsupported(fmt::format("option '{}'; known are limit and emulate", option));
-    }
-  }
-}
-
-}  // namespace
-
-Settings ReadSettings(const assay_open& request) {
-  Settings s;
-  if (request.tp < 1 || request.tp > kMostRanks) {
-    Refuse(fmt::format("tp is {}; allowed is 1 to {}", request.tp, kMostRanks));
-  }
-  const int attn_tp = request.attn_tp == 0 ? request.tp : request.attn_tp;
-  if (attn_tp < 1 || request.tp % attn_tp != 0) {
-    Refuse(fmt::format("attn_tp is {}, which does not divide tp {}", request.attn_tp, request.tp));
-  }
-  s.degrees = {request.tp, attn_tp == request.tp ? 0 : attn_tp};
-  if (request.pools > 1 || request.pools < 0) {
-    Unsupported(fmt::format("{} pools inside a rank; known is 1", request.pools));
-  }
-  s.reduction = ReadReduction(Text(request.reduce));
-  const std::string routing = Text(request.routing);
-  if (!routing.empty() && routing != "model" && routing != "forced") {
-    Unsupported(fmt::format("routing '{}'; known are model and forced", routing));
-  }
-  s.routing_forced = routing == "forced";
-  s.config = ValueOrThrow(ParseModelConfig(Text(request.config_json), "config.json"));
-  CheckModel(s.config);
-  s.wishes.tier = Text(request.tier);
-  s.wishes.kernel = Text(request.kernel);
-  s.wishes.method = Text(request.method);
-  s.wishes.layout = Text(request.layout);
-  s.wishes.act = Text(request.act);
-  s.wishes.threads = request.threads;
-  s.act_limit = static_cast<float>(s.config.act_limit);
-  ReadOptions(Text(request.options), &s);
-  return s;
-}
-
 Session::Session(const assay_open& request, const assay_host* host, const Interceptor* hooks)
-    : settings_(ReadSettings(request)),
+    : settings_(ReadSettings(request, hooks)),
       memory_(host),
       hooks_(hooks),
       dispatcher_(settings_.wishes, &memory_, hooks),
-      loader_(
-          settings_.config, settings_.degrees, &memory_,
-          [this](std::string_view method) { return dispatcher_.Choose(method); }, hooks),
-      rope_(settings_.config,
-            settings_.config.is_mla() ? settings_.config.qk_rope : settings_.config.head_dim),
+      loader_(settings_.config, settings_.degrees, dispatcher_.mode(), LinearKernels(), &memory_,
+              hooks),
       ranks_(static_cast<size_t>(tp())) {
-  for (Rank& rank : ranks_) rank.cache.resize(static_cast<size_t>(config().layers));
+  const ModelConfig& c = settings_.config;
+  if (settings_.only_loads.empty()) rope_.emplace(c, c.is_mla() ? c.qk_rope : c.head_dim);
+  for (Rank& rank : ranks_) rank.cache.resize(static_cast<size_t>(c.layers));
+}
+
+void Session::NeedRuns() const {
+  if (!settings_.only_loads.empty()) throw EngineError(ASSAY_UNSUPPORTED, settings_.only_loads);
+}
+
+bool Session::Contributes(int64_t expert, int rank) const {
+  const shard::Degrees& d = settings_.degrees;
+  if (d.hybrid >= 0) return expert < d.hybrid || rank == 0;
+  if (d.ep == 1) return true;
+  const int ep_rank = rank / (d.tp / d.ep);
+  const auto& map = d.experts.physical_to_logical;
+  if (map.empty()) return expert / (config().experts / d.ep) == ep_rank;
+  const auto first = std::find(map.begin(), map.end(), expert) - map.begin();
+  return first / (static_cast<std::ptrdiff_t>(map.size()) / d.ep) == ep_rank;
 }
 
 int Session::CheckedRank(int rank) const {

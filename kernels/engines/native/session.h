@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -9,11 +10,10 @@
 
 #include "harness/abi/assay_engine.h"
 #include "harness/checkpoint/model_config.h"
-#include "harness/shard/plan.h"
-#include "kernels/collectives/schedule.h"
 #include "kernels/engines/native/dispatcher.h"
 #include "kernels/engines/native/kv_cache.h"
 #include "kernels/engines/native/rope_table.h"
+#include "kernels/engines/native/settings.h"
 #include "kernels/engines/native/values.h"
 #include "kernels/faults/interceptor.h"
 #include "kernels/loaders/loader.h"
@@ -27,24 +27,13 @@ struct Rank {
   std::vector<KvCache> cache;  // by layer
 };
 
-// What assay_open asked for, copied, with the defaults put in.
-struct Settings {
-  ModelConfig config;
-  shard::Degrees degrees;
-  KernelWishes wishes;
-  Reduction reduction;
-  float act_limit = 0;  // clamp of the activation's inputs; +inf: none
-  bool routing_forced = false;
-};
-// Throws EngineError: unsupported for what this engine does not have, refused for what is illegal.
-Settings ReadSettings(const assay_open& request);
-
 class Session {
  public:
   // `hooks` may be nullptr, and must outlive the session.
   Session(const assay_open& request, const assay_host* host, const Interceptor* hooks);
 
-  // The ABI's calls. Each throws EngineError.
+  // The ABI's calls. Each throws EngineError. Of a session that only loads, RunOp and Run are
+  // unsupported.
   void Load(const assay_load& request);
   void Export(int rank, std::string_view component, assay_shard* out);  // export.cc
   void RunOp(const assay_op& request);                                  // run_op.cc
@@ -61,9 +50,12 @@ class Session {
   bool routing_forced() const { return settings_.routing_forced; }
   Memory& memory() { return memory_; }
   Dispatcher& dispatcher() { return dispatcher_; }
-  RopeTable& rope() { return rope_; }
+  RopeTable& rope() { return *rope_; }
   Rank& rank(int r) { return ranks_[static_cast<size_t>(r)]; }
   const Interceptor* hooks() const { return hooks_; }
+  // Whether this rank's part of the expert counts in the sum over ranks: with experts over ranks
+  // the first ranks that hold it, whoever has a replica.
+  bool Contributes(int64_t expert, int rank) const;
 
   // Gives a tap to the host, but not inside run_op, whose output is the tap. `shape` is the
   // matrix's own where it is empty.
@@ -81,6 +73,8 @@ class Session {
 
  private:
   int CheckedRank(int rank) const;
+  void NeedRuns() const;
+  const char* Kept(std::string_view text);
   void EmitBytes(const std::string& tap, int rank, uint32_t dtype, std::vector<int64_t> shape,
                  void* data) const;
 
@@ -89,9 +83,9 @@ class Session {
   const Interceptor* hooks_;
   Dispatcher dispatcher_;
   Loader loader_;
-  RopeTable rope_;
+  std::optional<RopeTable> rope_;  // of a session that runs
   std::vector<Rank> ranks_;
-  std::set<std::string> tags_;  // layout tags given out by Export
+  std::set<std::string, std::less<>> kept_;  // texts given out by Export
   bool emits_ = false;
 };
 

@@ -1,0 +1,31 @@
+// What assay_open asked for.
+#pragma once
+
+#include <string>
+
+#include "harness/abi/assay_engine.h"
+#include "harness/checkpoint/model_config.h"
+#include "harness/shard/plan.h"
+#include "kernels/collectives/schedule.h"
+#include "kernels/engines/native/dispatcher.h"
+#include "kernels/faults/interceptor.h"
+
+namespace assay::kernels::native {
+
+// assay_open's request, copied, with the defaults put in.
+struct Settings {
+  ModelConfig config;
+  shard::Degrees degrees;
+  KernelWishes wishes;
+  Reduction reduction;
+  float act_limit = 0;  // clamp of the activation's inputs; +inf: none
+  bool routing_forced = false;
+  // Why this session only loads: a family without blocks, attention that is data parallel. Empty:
+  // everything runs.
+  std::string only_loads;
+};
+// Throws EngineError: unsupported for what this engine does not have, refused for what is illegal.
+// `hooks` may be nullptr.
+Settings ReadSettings(const assay_open& request, const Interceptor* hooks);
+
+}  // namespace assay::kernels::native
