@@ -96,12 +96,15 @@ struct LayerSpecMaker {
 
   void Kda() {
     const Cut heads = Cut::kKdaHeads;
-    Linear("attn.q", names.q, w.kda, c.hidden, heads);
-    Linear("attn.k", names.k, w.kda, c.hidden, heads);
-    Linear("attn.v", names.v, w.kda, c.hidden, heads);
-    Tensor("attn.q_conv", names.q_conv, w.kda, c.kda_conv, heads).storage = Storage::kDense;
-    Tensor("attn.k_conv", names.k_conv, w.kda, c.kda_conv, heads).storage = Storage::kDense;
-    Tensor("attn.v_conv", names.v_conv, w.kda, c.kda_conv, heads).storage = Storage::kDense;
+    const auto channels = [&](std::string_view name, std::string_view module,
+                              std::string_view convolution) {
+      Linear(fmt::format("attn.{}", name), module, w.kda, c.hidden, heads);
+      Tensor(fmt::format("attn.{}_conv", name), convolution, w.kda, c.kda_conv, heads).storage =
+          Storage::kDense;
+    };
+    channels("q", names.q, names.q_conv);
+    channels("k", names.k, names.k_conv);
+    channels("v", names.v, names.v_conv);
     Linear("attn.f_a", names.f_a, c.kda_head_dim, c.hidden, Cut::kWhole);
     Linear("attn.f_b", names.f_b, w.kda, c.kda_head_dim, heads);
     Tensor("attn.dt_bias", names.dt_bias, w.kda, 1, heads);
