@@ -6,31 +6,21 @@
 #include <array>
 #include <charconv>
 #include <cmath>
-#include <nlohmann/json.hpp>
-#include <set>
+#include <map>
 #include <utility>
 
-#include "harness/checkpoint/shown.h"
+#include "harness/checkpoint/gguf_deriver.h"
 
 namespace assay {
 namespace {
 
 using nlohmann::json;
 
-struct Architecture {
-  std::string_view gguf, architecture, model_type;
-};
-constexpr std::array<Architecture, 3> kArchitectures = {{
-    {"llama", "LlamaForCausalLM", "llama"},
-    {"qwen2", "Qwen2ForCausalLM", "qwen2"},
-    {"qwen3", "Qwen3ForCausalLM", "qwen3"},
-}};
-
 constexpr const char* kEmbedding = "token_embd.weight";
 constexpr const char* kHead = "output.weight";
 
 // Keys "llama.X" that say nothing beyond what is read, or nothing about what is computed.
-constexpr std::array<std::string_view, 21> kKnownKeys = {"attention.head_count",
+constexpr std::array<std::string_view, 21> kDenseKeys = {"attention.head_count",
                                                          "attention.head_count_kv",
                                                          "attention.key_length",
                                                          "attention.layer_norm_rms_epsilon",
@@ -52,56 +42,33 @@ constexpr std::array<std::string_view, 21> kKnownKeys = {"attention.head_count",
                                                          "tensor_data_layout",
                                                          "vocab_size"};
 
-class Deriver {
- public:
-  explicit Deriver(const GgufFile& file) : file_(file) {}
+std::span<const std::string_view> DenseKeys() { return kDenseKeys; }
 
-  Result<std::string> Derive() {
-    FindArchitecture();
-    if (!error_) CheckFile();
-    if (!error_) known_ ? ReadKnown() : ReadUnknown();
-    if (error_) return *error_;
-    return out_.dump(2) + "\n";
+constexpr std::array<GgufDeriver::Architecture, 5> kArchitectures = {{
+    {"llama", "LlamaForCausalLM", "llama", &GgufDeriver::ReadDense, DenseKeys},
+    {"qwen2", "Qwen2ForCausalLM", "qwen2", &GgufDeriver::ReadDense, DenseKeys},
+    {"qwen3", "Qwen3ForCausalLM", "qwen3", &GgufDeriver::ReadDense, DenseKeys},
+    {"kimi-k3", "KimiK3ForCausalLM", "kimi_k3", &GgufDeriver::ReadKimiK3, GgufKimiK3Keys},
+    {"minimax-m3", "MiniMaxM3SparseForCausalLM", "minimax_m3_vl_text", &GgufDeriver::ReadMinimaxM3,
+     GgufMinimaxM3Keys},
+}};
+
+}  // namespace
+
+Result<std::string> GgufDeriver::Derive() {
+  FindArchitecture();
+  if (!error_) CheckFile();
+  if (!error_ && known_ != nullptr) {
+    (this->*known_->read)();
+    MarkUnknownKeys();
+  } else if (!error_) {
+    ReadUnknown();
   }
+  if (error_) return *error_;
+  return out_.dump(2) + "\n";
+}
 
- private:
-  std::string Key(std::string_view suffix) const { return fmt::format("{}.{}", name_, suffix); }
-  void Fail(std::string_view what, std::string_view reason, ErrorKind kind = ErrorKind::kBadInput) {
-    if (!error_)
-      error_ = Error{fmt::format("{}: {}: {}", ShownPath(file_.path()), what, reason), kind};
-  }
-  void MarkUnknown(std::string why) {
-    if (!out_.contains("assay_unknown")) out_["assay_unknown"] = std::move(why);
-  }
-  // The value, or nullopt where the key is absent or the result an error, which is kept.
-  template <class T>
-  std::optional<T> Take(const Result<std::optional<T>>& result) {
-    if (result.ok()) return *result;
-    if (!error_) error_ = result.error();
-    return std::nullopt;
-  }
-
-  void FindArchitecture();
-  void CheckFile();
-  void ReadKnown();
-  void ReadUnknown();
-  std::optional<int64_t> Count(std::string_view suffix);
-  void Put(const char* ours, std::string_view suffix, bool required);
-  void PutNumber(const char* ours, std::string_view suffix, std::optional<double> otherwise);
-  void ReadHeads();
-  void ReadRopeScaling();
-  void ReadVocab();
-  void ReadBiases();
-  void MarkUnknownKeys();
-
-  const GgufFile& file_;
-  std::string name_;
-  const Architecture* known_ = nullptr;
-  json out_ = json::object();
-  std::optional<Error> error_;
-};
-
-void Deriver::FindArchitecture() {
+void GgufDeriver::FindArchitecture() {
   constexpr const char* kKey = "general.architecture";
   const auto name = Take(file_.Text(kKey));
   if (error_) return;
@@ -118,13 +85,9 @@ void Deriver::FindArchitecture() {
   out_["assay_container"] = "gguf";
   out_["architectures"] = {known_ != nullptr ? std::string(known_->architecture) : shown};
   out_["model_type"] = known_ != nullptr ? std::string(known_->model_type) : shown;
-  // llama.cpp calls Mixtral a llama.
-  if (known_ != nullptr && Count("expert_count").value_or(0) > 0) {
-    MarkUnknown(fmt::format("architecture {} with experts is not known", Quoted(name_)));
-  }
 }
 
-void Deriver::CheckFile() {
+void GgufDeriver::CheckFile() {
   if (const auto parts = Take(file_.Integer("split.count")); parts.value_or(1) > 1) {
     Fail("key 'split.count'",
          fmt::format("{}; a model in one file is read, not one of several", *parts),
@@ -141,7 +104,7 @@ void Deriver::CheckFile() {
 }
 
 // An integer, or an array with one value for each layer that are all the same.
-std::optional<int64_t> Deriver::Count(std::string_view suffix) {
+std::optional<int64_t> GgufDeriver::Count(std::string_view suffix) {
   const std::string key = Key(suffix);
   const GgufValue* value = file_.Value(key);
   if (value == nullptr) return std::nullopt;
@@ -155,16 +118,21 @@ std::optional<int64_t> Deriver::Count(std::string_view suffix) {
   return std::nullopt;
 }
 
-void Deriver::Put(const char* ours, std::string_view suffix, bool required) {
-  const std::optional<int64_t> value = Count(suffix);
-  if (value) out_[ours] = *value;
-  if (!value && required && file_.Value(Key(suffix)) == nullptr) {
-    Fail(fmt::format("key {}", Quoted(Key(suffix))), "missing; the model needs it");
-  }
+void GgufDeriver::Put(const char* ours, std::string_view suffix, bool required) {
+  if (required) RequiredCount(suffix);
+  if (const std::optional<int64_t> value = Count(suffix)) out_[ours] = *value;
 }
 
-void Deriver::PutNumber(const char* ours, std::string_view suffix,
-                        std::optional<double> otherwise) {
+int64_t GgufDeriver::RequiredCount(std::string_view suffix) {
+  const std::optional<int64_t> value = Count(suffix);
+  if (!value && file_.Value(Key(suffix)) == nullptr) {
+    Fail(fmt::format("key {}", Quoted(Key(suffix))), "missing; the model needs it");
+  }
+  return value.value_or(0);
+}
+
+void GgufDeriver::PutNumber(const char* ours, std::string_view suffix,
+                            std::optional<double> otherwise) {
   const std::string key = Key(suffix);
   const auto value = Take(file_.Number(key));
   if (!value && !otherwise && file_.Value(key) == nullptr) {
@@ -179,7 +147,7 @@ void Deriver::PutNumber(const char* ours, std::string_view suffix,
   out_[ours] = number;
 }
 
-void Deriver::ReadHeads() {
+void GgufDeriver::ReadHeads() {
   Put("num_attention_heads", "attention.head_count", true);
   Put("num_key_value_heads", "attention.head_count_kv", false);
   const auto key_length = Count("attention.key_length");
@@ -200,7 +168,7 @@ void Deriver::ReadHeads() {
   }
 }
 
-void Deriver::ReadRopeScaling() {
+void GgufDeriver::ReadRopeScaling() {
   auto type = Take(file_.Text(Key("rope.scaling.type")));
   // As llama.cpp reads it: a factor alone is linear scaling by it, and 0 is none.
   if (!type && Take(file_.Number(Key("rope.scaling.factor"))).value_or(0) != 0) type = "linear";
@@ -224,7 +192,7 @@ void Deriver::ReadRopeScaling() {
 }
 
 // The rows of the embedding are the vocabulary; what else says its size must agree.
-void Deriver::ReadVocab() {
+void GgufDeriver::ReadVocab() {
   const TensorView* embedding = file_.Find(kEmbedding);
   if (embedding == nullptr || embedding->shape.size() != 2) {
     Fail(fmt::format("tensor '{}'", kEmbedding),
@@ -246,7 +214,7 @@ void Deriver::ReadVocab() {
 }
 
 // llama.cpp adds a bias wherever the file has one; Hugging Face's config says it for all of them.
-void Deriver::ReadBiases() {
+void GgufDeriver::ReadBiases() {
   const bool qkv = file_.Find("blk.0.attn_q.bias") != nullptr;
   const bool out = file_.Find("blk.0.attn_output.bias") != nullptr;
   const bool qwen2 = known_->gguf == "qwen2";
@@ -259,38 +227,46 @@ void Deriver::ReadBiases() {
 }
 
 // What a key means that is not read here is not known, and so is what the model computes.
-void Deriver::MarkUnknownKeys() {
+void GgufDeriver::MarkUnknownKeys() {
   const std::string start = name_ + ".";
+  const std::span<const std::string_view> keys = known_->keys();
   for (auto it = file_.metadata().lower_bound(start);
        it != file_.metadata().end() && it->first.starts_with(start); ++it) {
     const std::string_view suffix = std::string_view(it->first).substr(start.size());
-    if (std::find(kKnownKeys.begin(), kKnownKeys.end(), suffix) == kKnownKeys.end()) {
+    if (std::find(keys.begin(), keys.end(), suffix) == keys.end()) {
       MarkUnknown(fmt::format("key {} is not known", Quoted(it->first)));
     }
   }
 }
 
-void Deriver::ReadKnown() {
+void GgufDeriver::ReadSizes() {
   Put("hidden_size", "embedding_length", true);
   Put("num_hidden_layers", "block_count", true);
-  Put("intermediate_size", "feed_forward_length", true);
   Put("max_position_embeddings", "context_length", false);
-  ReadHeads();
   PutNumber("rms_norm_eps", "attention.layer_norm_rms_epsilon", std::nullopt);
+  out_["tie_word_embeddings"] = file_.Find(kHead) == nullptr;
+  ReadVocab();
+}
+
+void GgufDeriver::ReadDense() {
+  // llama.cpp calls Mixtral a llama.
+  if (Count("expert_count").value_or(0) > 0) {
+    MarkUnknown(fmt::format("architecture {} with experts is not known", Quoted(name_)));
+  }
+  ReadSizes();
+  Put("intermediate_size", "feed_forward_length", true);
+  ReadHeads();
   PutNumber("rope_theta", "rope.freq_base", 10000.0);
   ReadRopeScaling();
   if (const auto window = Count("attention.sliding_window"); window.value_or(0) > 0) {
     MarkUnknown("sliding window attention is not known");
   }
   out_["hidden_act"] = "silu";
-  out_["tie_word_embeddings"] = file_.Find(kHead) == nullptr;
-  ReadVocab();
   ReadBiases();
-  MarkUnknownKeys();
 }
 
 // As far as the keys mean the same; their values may be of any kind.
-void Deriver::ReadUnknown() {
+void GgufDeriver::ReadUnknown() {
   constexpr std::pair<const char*, const char*> kCounts[] = {
       {"hidden_size", "embedding_length"},
       {"num_hidden_layers", "block_count"},
@@ -306,6 +282,8 @@ void Deriver::ReadUnknown() {
   }
 }
 
+namespace {
+
 // "blk.12.attn_q.weight" → "attn_q.weight" and 12; nullopt: not of that form.
 std::optional<std::pair<int64_t, std::string_view>> LayerName(std::string_view name) {
   constexpr std::string_view kStart = "blk.";
@@ -319,9 +297,9 @@ std::optional<std::pair<int64_t, std::string_view>> LayerName(std::string_view n
   return std::pair(layer, name.substr(digits + 1));
 }
 
-// Names after "blk.N." that a layer uses.
-std::set<std::string, std::less<>> LayerNames(const ModelConfig& config) {
-  std::set<std::string, std::less<>> names = {"attn_norm.weight", "ffn_norm.weight"};
+// Names after "blk.N." that a layer of a dense model uses.
+GgufNames DenseNames(const ModelConfig& config) {
+  GgufNames names = {"attn_norm.weight", "ffn_norm.weight"};
   const auto linears = [&](std::initializer_list<const char*> modules, bool bias) {
     for (const char* module : modules) {
       names.insert(fmt::format("{}.weight", module));
@@ -337,16 +315,23 @@ std::set<std::string, std::less<>> LayerNames(const ModelConfig& config) {
 
 }  // namespace
 
-Result<std::string> DeriveGgufConfig(const GgufFile& file) { return Deriver(file).Derive(); }
+Result<std::string> DeriveGgufConfig(const GgufFile& file) { return GgufDeriver(file).Derive(); }
 
 Status CheckGgufTensors(const GgufFile& file, const ModelConfig& config) {
-  const std::set<std::string, std::less<>> in_layer = LayerNames(config);
+  const bool k3 = config.family == Family::kKimiK3;
+  const bool dense = !k3 && config.family != Family::kMinimaxM3;
+  std::map<int64_t, GgufNames> names;  // of a layer; of a dense model they are all alike
   for (const auto& [name, view] : file.tensors()) {
     if (name == kEmbedding || name == "output_norm.weight" || (name == kHead && !config.tied)) {
       continue;
     }
+    if (k3 && name == "output_res_score.weight" && config.attn_res_block > 0) continue;
     const auto layer = LayerName(name);
-    if (layer && layer->first < config.layers && in_layer.contains(layer->second)) continue;
+    if (layer && layer->first < config.layers) {
+      const auto [at, added] = names.try_emplace(dense ? 0 : layer->first);
+      if (added) at->second = dense ? DenseNames(config) : GgufFamilyNames(config, layer->first);
+      if (at->second.contains(layer->second)) continue;
+    }
     return Error{
         fmt::format("{}: tensor {}: nothing of a {} of {} layers uses it; what it would "
                     "change is not known",
