@@ -31,7 +31,9 @@ struct ConvertOptions {
   PackOptions pack = {};
   // A new file begins before this is exceeded; one tensor may exceed it alone.
   int64_t max_file_bytes = 5'000'000'000;
-  // After each tensor: bytes of the source read so far, and of all of it.
+  // WriteConverted: so many tensors are in memory at a time. The files do not depend on it.
+  int threads = 1;
+  // After each tensor, never twice at a time: bytes of the source read so far, and of all of it.
   std::function<void(int64_t done, int64_t total)> progress = {};
 };
 
@@ -53,7 +55,7 @@ struct Converted {
 Result<Converted> MakeConverted(const TensorSource& source, std::string_view config_json,
                                 const Scheme& scheme, const ConvertOptions& options = {});
 
-// On disk, one tensor at a time: safetensors files (several and an index where they exceed
+// On disk, a tensor at a time and thread: safetensors files (several and an index where they exceed
 // max_file_bytes), config.json, and ModelSlim's description in a file of its own and not in
 // config.json. The folder is made beside, synced and renamed: it is there whole or not at all.
 // Errors: as above; `folder` exists and is not empty; the system's; kUnsupported for GGUF, which

@@ -1,7 +1,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
+#include <map>
+#include <mutex>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "kernels/methods/convert_plan.h"
 #include "kernels/methods/out_file.h"
@@ -113,16 +117,43 @@ class Writer {
     const uint64_t length = file.header.size();
     Status good = out->WriteAt(0, std::as_bytes(std::span(&length, 1)));
     if (good.ok()) good = out->WriteAt(8, std::as_bytes(std::span(file.header)));
-    for (size_t i = file.first_step; good.ok() && i < file.end_step; ++i) {
-      const ConvertStep& step = plan_.steps[i];
-      good = RunStep(source_, plan_, step, scheme_, options_,
-                     [&](size_t tensor, int64_t offset, std::span<const std::byte> bytes) {
-                       return out->WriteAt(offsets[i][tensor] + offset, bytes);
-                     });
-      done_ += static_cast<int64_t>(step.in->bytes.size());
-      if (good.ok() && options_.progress) options_.progress(done_, plan_.in_bytes);
-    }
+    if (good.ok()) good = RunSteps(file, offsets, *out);
     return good.ok() ? out->Finish() : good;
+  }
+
+  // The steps of a file, by as many threads as are asked for: each takes the next one. The error is
+  // that of the first step that has one, as if they had run in turn.
+  Status RunSteps(const FilePlan& file, const std::vector<std::vector<int64_t>>& offsets,
+                  const OutFile& out) {
+    std::atomic<size_t> next = file.first_step;
+    std::atomic<bool> failed = false;
+    std::mutex mutex;
+    std::map<size_t, Error> errors;
+    const auto work = [&] {
+      while (!failed) {
+        const size_t i = next++;
+        if (i >= file.end_step) return;
+        const ConvertStep& step = plan_.steps[i];
+        const Status good =
+            RunStep(source_, plan_, step, scheme_, options_,
+                    [&](size_t tensor, int64_t offset, std::span<const std::byte> bytes) {
+                      return out.WriteAt(offsets[i][tensor] + offset, bytes);
+                    });
+        const std::lock_guard lock(mutex);
+        if (!good.ok()) {
+          errors.emplace(i, good.error());
+          failed = true;
+          continue;
+        }
+        done_ += static_cast<int64_t>(step.in->bytes.size());
+        if (options_.progress) options_.progress(done_, plan_.in_bytes);
+      }
+    };
+    std::vector<std::jthread> threads;
+    for (int i = 1; i < options_.threads; ++i) threads.emplace_back(work);
+    work();
+    threads.clear();
+    return errors.empty() ? Ok() : Status(errors.begin()->second);
   }
 
   Status WriteIndex(const std::vector<FilePlan>& files) const {

@@ -2,6 +2,7 @@
 // and what ModelSlim's static parts mean.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -174,6 +175,31 @@ TEST(Hostile, AGlobalScaleOfZeroIsNoDivisor) {
   parts = Packed("modelopt-nvfp4");
   StoreValue(DType::kF32, 0, parts[2].bytes.data(), 0);
   EXPECT_EQ(Refusal("modelopt-nvfp4", parts), "");
+}
+
+// Whatever the bytes are, there is an answer; and where there is one, it can be encoded again.
+TEST(Hostile, AnyBytesDecodeOrAreRefused) {
+  uint64_t state = 7;
+  for (const std::string& id : KnownSchemes()) {
+    SCOPED_TRACE(id);
+    const std::vector<PackedPart> good = Packed(id);
+    for (int round = 0; round < 20; ++round) {
+      std::vector<PackedPart> parts = good;
+      for (PackedPart& part : parts) {
+        for (int flips = 0; flips < 4 << (round % 8); ++flips) {
+          state = state * 6364136223846793005u + 1442695040888963407u;
+          part.bytes[(state >> 33) % part.bytes.size()] = static_cast<std::byte>(state >> 56);
+        }
+      }
+      std::vector<double> out(static_cast<size_t>(kN * kK), NAN);
+      const PartViews views = ViewsOf(parts, "m");
+      if (!Decode(SchemeOf(id), views, kN, kK, out.data()).ok()) continue;
+      const Result<PackedPart> codes = Encode(SchemeOf(id), out.data(), kN, kK, views);
+      const bool finite =
+          std::all_of(out.begin(), out.end(), [](double x) { return std::isfinite(x); });
+      EXPECT_EQ(codes.ok(), finite);
+    }
+  }
 }
 
 TEST(Lenient, WhereProducersDiffer) {

@@ -25,10 +25,12 @@ TEST(Write, FilesHoldWhatMemoryHolds) {
     const auto made = MakeConverted(*dense, dense->config_json(), scheme);
     ASSERT_TRUE(made.ok()) << made.error().message;
     for (const int64_t most : {int64_t{1} << 40, int64_t{100'000}}) {
+      // Several threads make the same files as one.
       const std::string path = folder.Path(std::string(id) + std::to_string(most));
       int64_t last = 0, calls = 0, all = 0;
       ConvertOptions options;
       options.max_file_bytes = most;
+      options.threads = most == 100'000 ? 3 : 1;
       options.progress = [&](int64_t done, int64_t total) {
         EXPECT_GE(done, last);
         last = done, all = total, ++calls;
@@ -65,8 +67,10 @@ TEST(Write, AFolderIsThereWholeOrNotAtAll) {
   const Folder folder;
   const auto dense = Shipped("llama-mini");
   const Scheme scheme = SchemeOf("ct-int4-g32");
-  const auto write = [&](const TensorSource& source, const std::string& name) {
-    return WriteConverted(source, "{}", scheme, {}, folder.Path(name));
+  const auto write = [&](const TensorSource& source, const std::string& name, int threads = 1) {
+    ConvertOptions options;
+    options.threads = threads;
+    return WriteConverted(source, "{}", scheme, options, folder.Path(name));
   };
   // One that is not empty stays as it is.
   fs::create_directory(folder.Path("full"));
@@ -86,6 +90,7 @@ TEST(Write, AFolderIsThereWholeOrNotAtAll) {
   w[0] = std::numeric_limits<float>::quiet_NaN();
   put("model.layers.0.b.weight");
   EXPECT_FALSE(write(source, "nan").ok());
+  EXPECT_FALSE(write(source, "nan", 4).ok());
   EXPECT_EQ(folder.Entries(), (std::set<std::string>{"full", "file"}));
   EXPECT_TRUE(fs::exists(folder.Path("full/kept")));
   // An empty one is taken.
