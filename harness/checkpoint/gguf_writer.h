@@ -1,4 +1,4 @@
-// Makes GGUF files for tests, good and bad ones: nothing that is put in is checked.
+// Makes GGUF files, good ones and, for tests, bad ones: nothing that is put in is checked.
 #pragma once
 
 #include <cstddef>

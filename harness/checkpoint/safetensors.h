@@ -41,11 +41,8 @@ class SafetensorsFile : public TensorSource {
   std::map<std::string, std::string> metadata_;
 };
 
-// Writes tensors as one safetensors file: beside the target, synced, renamed, the folder synced.
-// The header's names are sorted, and the data lies by width of the type, then by name: equal
-// tensors make equal files, and every tensor is aligned to its type.
-// Errors: a name twice, empty or no UTF-8, bytes that are not shape × dtype, a type of blocks
-// (which the format does not have), the system's.
+// Writes tensors as one safetensors file, whole or not at all, as SafetensorsWriter does
+// (safetensors_writer.h), with its errors, and: bytes that are not shape × dtype.
 Status WriteSafetensors(const std::string& path, const std::vector<TensorView>& tensors,
                         const std::map<std::string, std::string>& metadata);
 

@@ -19,7 +19,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr size_t kMaxHeaderBytes = 100'000'000;  // the reference library's limit
 constexpr size_t kMaxDimensions = 16;
 // A matrix takes 8 values. Kimi-K2's 200,000 tensors in one file would need 1.7 million; the limit
 // keeps the most hostile header below a GiB of memory.
@@ -219,9 +218,9 @@ std::optional<size_t> HeaderBytes(std::span<const std::byte> file, Faults& fault
   }
   uint64_t length = 0;
   std::memcpy(&length, file.data(), sizeof(length));
-  if (length > kMaxHeaderBytes) {
+  if (length > kMaxSafetensorsHeader) {
     return fail("header", fmt::format("header length is {} bytes; at most {} are allowed", length,
-                                      kMaxHeaderBytes));
+                                      kMaxSafetensorsHeader));
   }
   if (length > file.size() - kSafetensorsPrefix) {
     return fail("truncated", fmt::format("header length is {} bytes, but only {} follow; the file "

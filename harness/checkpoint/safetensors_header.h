@@ -17,6 +17,8 @@ namespace assay {
 
 inline constexpr size_t kSafetensorsPrefix = 8;  // bytes that say how long the header is
 
+inline constexpr size_t kMaxSafetensorsHeader = 100'000'000;  // the reference library's limit
+
 struct SafetensorsEntry {
   std::string name;
   std::optional<DType> dtype;  // none: not known

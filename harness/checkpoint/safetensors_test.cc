@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <vector>
 
+#include "harness/checkpoint/safetensors_writer.h"
 #include "harness/checkpoint/shown.h"
 #include "harness/checkpoint/test_support.h"
 
@@ -319,6 +320,54 @@ TEST(Shown, KeepsWhatIsHarmlessAndEscapesTheRest) {
   EXPECT_EQ(Shown("\xc2\x9b"), R"(\xc2\x9b)");  // a terminal's control sequence
   EXPECT_EQ(Shown("\xe2\x82"), R"(\xe2\x82)");  // cut
   EXPECT_EQ(Shown("0123456789", 4), "01...(10 bytes)...89");
+}
+
+TEST(SafetensorsWriter, PiecesInAnyOrderMakeTheSameFile) {
+  TempFolder folder;
+  MemorySource source;
+  source.Put("wide", DType::kF32, {2, 3}, Bytes8(24, 0));
+  source.Put("narrow", DType::kU8, {5}, Bytes8(5, 100));
+  source.Put("none", DType::kF16, {0}, {});
+  const auto view = [&](const char* name) { return *source.Find(name); };
+  const std::string whole = folder.Path("whole"), pieces = folder.Path("pieces");
+  ASSERT_TRUE(WriteSafetensors(whole, {view("wide"), view("narrow"), view("none")}, {}).ok());
+  auto writer = SafetensorsWriter::Create(
+      pieces,
+      {{"none", DType::kF16, {0}}, {"narrow", DType::kU8, {5}}, {"wide", DType::kF32, {2, 3}}}, {});
+  ASSERT_TRUE(writer.ok()) << writer.error().message;
+  EXPECT_EQ(writer->file_bytes(), ReadBytes(whole).size());
+  EXPECT_EQ(writer->OffsetOf("wide") % 8, 0u);
+  EXPECT_EQ(writer->OffsetOf("narrow"), writer->OffsetOf("wide") + 24);
+  EXPECT_EQ(writer->OffsetOf("ghost"), 0u);
+  ASSERT_TRUE(writer->Write("wide", 20, view("wide").bytes.subspan(20)).ok());
+  ASSERT_TRUE(writer->Write("narrow", 0, view("narrow").bytes).ok());
+  ASSERT_TRUE(writer->Write("wide", 0, view("wide").bytes.subspan(0, 20)).ok());
+  EXPECT_FALSE(std::filesystem::exists(pieces));  // not before it is whole
+  ASSERT_TRUE(writer->Finish().ok());
+  EXPECT_EQ(ReadBytes(pieces), ReadBytes(whole));
+}
+
+TEST(SafetensorsWriter, WhatIsNotWholeIsGone) {
+  TempFolder folder;
+  const std::string path = folder.Write("file", "old");
+  const std::vector<std::byte> five(5);
+  {
+    auto writer = SafetensorsWriter::Create(path, {{"a", DType::kU8, {5}}}, {});
+    ASSERT_TRUE(writer.ok());
+    EXPECT_TRUE(Says(writer->Write("b", 0, five).error(), {"tensor 'b'", "announced"}));
+    EXPECT_TRUE(Says(writer->Write("a", 1, five).error(), {"5 bytes at 1", "it has 5"}));
+    EXPECT_TRUE(Says(writer->Write("a", ~uint64_t{0}, five).error(), {"it has 5"}));
+    EXPECT_TRUE(Says(writer->Finish().error(), {"tensor 'a'", "0 bytes were written"}));
+    ASSERT_TRUE(writer->Write("a", 0, std::span(five).subspan(1)).ok());
+    EXPECT_TRUE(Says(writer->Finish().error(), {"4 bytes were written"}));
+  }
+  EXPECT_EQ(ReadBytes(path), "old");
+  const std::filesystem::directory_iterator files(folder.path());
+  EXPECT_EQ(std::distance(begin(files), end(files)), 1);
+  const auto overflow =
+      SafetensorsWriter::Create(path, {{"a", DType::kU8, {INT64_MAX}}, {"b", DType::kU8, {1}}}, {});
+  EXPECT_TRUE(Says(overflow.error(), {"overflows"}));
+  EXPECT_FALSE(SafetensorsWriter::Create(folder.Path("no/such"), {}, {}).ok());
 }
 
 }  // namespace

@@ -83,13 +83,15 @@ Result<void*> UnixFile::Map() const {
   return mapping;
 }
 
-Status UnixFile::Write(std::span<const std::byte> bytes) const {
+Status UnixFile::WriteAt(uint64_t offset, std::span<const std::byte> bytes) const {
   while (!bytes.empty()) {
     constexpr size_t kMaxChunk = size_t{1} << 30;  // Linux writes at most 2 GiB - 4 KiB at once
-    const ssize_t count = write(descriptor_, bytes.data(), std::min(bytes.size(), kMaxChunk));
+    const ssize_t count = pwrite(descriptor_, bytes.data(), std::min(bytes.size(), kMaxChunk),
+                                 static_cast<off_t>(offset));
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) return SystemError(path_, "write");
     bytes = bytes.subspan(static_cast<size_t>(count));
+    offset += static_cast<uint64_t>(count);
   }
   return Ok();
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -26,7 +27,7 @@ class UnixFile {
   Result<std::string> ReadAll() const;
   // The whole file, read-only. nullptr if it is empty. The caller unmaps.
   Result<void*> Map() const;
-  Status Write(std::span<const std::byte> bytes) const;
+  Status WriteAt(uint64_t offset, std::span<const std::byte> bytes) const;
   Status Sync() const;
 
  private:
