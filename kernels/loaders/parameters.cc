@@ -91,6 +91,11 @@ std::string RankParameters::PrintChoices() const {
 RankParameters::Place RankParameters::Get(std::string_view op) const {
   const Place place = Find(op);
   if (place.parameter == nullptr) {
+    const std::string start = std::string(op) + ".";
+    const auto absent = absent_.lower_bound(start);
+    if (absent != absent_.end() && absent->first.starts_with(start)) {
+      throw EngineError(ASSAY_UNSUPPORTED, fmt::format("{} lies on other ranks", op));
+    }
     throw EngineError(ASSAY_FAILED, fmt::format("{} is needed and was not loaded", op));
   }
   return place;
