@@ -147,7 +147,7 @@ void ReadGptOss(ConfigReader& reader, ModelConfig& config) {
 }
 
 void ReadDeepseekV4(ConfigReader& reader, ModelConfig& config) {
-  config.head_dim = reader.Count("head_dim", kWidth, 0);
+  config.head_dim = reader.RequiredCount("head_dim", kWidth);
   ReadExperts(reader, config, 0);
   config.norm_topk = reader.Bool("norm_topk_prob", true);
   config.scoring = reader.String("scoring_func", "sqrtsoftplus");

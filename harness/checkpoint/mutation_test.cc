@@ -11,6 +11,7 @@
 
 #include "harness/checkpoint/checkpoint.h"
 #include "harness/checkpoint/gguf_writer.h"
+#include "harness/checkpoint/scan.h"
 #include "harness/checkpoint/test_support.h"
 
 namespace assay {
@@ -135,6 +136,26 @@ uint64_t SumOf(const TensorSource& source) {
   return sum;
 }
 
+// A scan finds something where the strict reader does, and what it calls whole lies in the file.
+void CheckScan(const std::string& path, bool strict) {
+  const auto scan = ScanCheckpoint(path);
+  ASSERT_TRUE(scan.ok()) << scan.error().message;
+  bool broken = false;
+  for (const ScanFinding& finding : scan->findings) {
+    broken = broken || (finding.kind != "empty" && finding.kind != "config");
+    EXPECT_TRUE(Says(Error{finding.detail}, {}));
+    EXPECT_FALSE(finding.detail.empty());
+  }
+  EXPECT_EQ(broken, !strict);
+  EXPECT_LT(scan->findings.size(), 300u);
+  for (const ScanTensor& tensor : scan->tensors) {
+    const auto bytes = StoredBytes(tensor.view.dtype, tensor.view.shape);
+    ASSERT_TRUE(bytes.has_value());
+    EXPECT_LE(tensor.offset, scan->file_bytes);
+    EXPECT_LE(static_cast<uint64_t>(bytes->count()), scan->file_bytes - tensor.offset);
+  }
+}
+
 template <class T>
 void Count(const Result<T>& result, Outcome& outcome) {
   if (result.ok()) {
@@ -160,8 +181,10 @@ TEST(Mutations, OfASafetensorsFile) {
     // Mostly a tiny file, where most damage hits structure; now and then the real one.
     const bool real = round % 60 == 0;
     const std::string bytes = real ? Damaged(good, 3800, random) : Damaged(original, 200, random);
-    const auto file = SafetensorsFile::Open(folder.Write("m.safetensors", bytes));
+    const std::string path = folder.Write("m.safetensors", bytes);
+    const auto file = SafetensorsFile::Open(path);
     Count(file, outcome);
+    CheckScan(path, file.ok());
     if (file.ok()) sum += SumOf(**file);
   }
   // The negative control: the driver both hurts files and leaves some whole.
@@ -211,6 +234,7 @@ TEST(Mutations, OfAGgufFile) {
     const std::string path = folder.Write("m.gguf", bytes);
     const auto file = GgufFile::Open(path);
     Count(file, outcome);
+    CheckScan(path, file.ok());
     if (!file.ok()) continue;
     sum += SumOf(**file);
     const auto checkpoint = Checkpoint::Open(path);
@@ -230,10 +254,13 @@ TEST(Mutations, OfAGgufFile) {
 TEST(Mutations, OfAConfig) {
   Random random(7);
   Outcome outcome;
-  for (const char* model : {"checkpoints/k2-mini", "checkpoints/llama-mini", "checkpoints/m3-mini",
-                            "quantised/k2-mini-int4-g32"}) {
+  for (const char* model :
+       {"checkpoints/k2-mini", "checkpoints/llama-mini", "checkpoints/m3-mini",
+        "checkpoints/k3-mini", "checkpoints/kimilinear-mini", "checkpoints/v4-mini",
+        "checkpoints/qwen3moe-mini", "checkpoints/gptoss-mini", "quantised/k2-mini-int4-g32",
+        "quantised/gptoss-mini-mxfp4", "quantised/qwen3moe-mini-fp8"}) {
     const std::string good = ReadBytes(fmt::format("goldens/{}/config.json", model));
-    for (int round = 0; round < 2000; ++round) {
+    for (int round = 0; round < 1500; ++round) {
       const auto config = ParseModelConfig(Damaged(good, good.size(), random), "config.json");
       Count(config, outcome);
       if (!config.ok() || config->family == Family::kUnknown) continue;
@@ -244,10 +271,60 @@ TEST(Mutations, OfAConfig) {
       EXPECT_GE(config->head_dim, 1);
       EXPECT_EQ(config->heads % config->kv_heads, 0);
       EXPECT_GE(config->moe_layer_freq, 1);
+      // Lists have an entry for each layer, and may be asked for it.
+      int64_t moe = 0, kda = 0;
+      for (int64_t layer = 0; layer < config->layers; ++layer) {
+        moe += config->is_moe(layer) ? 1 : 0;
+        kda += config->is_kda(layer) ? 1 : 0;
+      }
+      EXPECT_TRUE(moe == 0 || config->experts > 0);
+      EXPECT_TRUE(kda == 0 || config->kda_heads > 0);
+      EXPECT_LE(config->hash_layers, config->layers);
+      config->quant.For("model.layers.1.mlp.experts.0.down_proj");
     }
   }
   EXPECT_GT(outcome.refused, 2000);
   EXPECT_GT(outcome.opened, 200);
+}
+
+// Every producer's, damaged: it is read, refused in one line, or has a scheme for each module.
+TEST(Mutations, OfAQuantisationConfig) {
+  const char* kGood[] = {
+      R"j({"quant_method": "compressed-tensors", "format": "pack-quantized", "ignore": ["lm_head",
+        "re:.*self_attn.*", "re:.*mlp\\.(gate|up|gate_up|down)_proj.*"], "config_groups": {"group_0":
+        {"targets": ["Linear"], "weights": {"num_bits": 4, "type": "int", "strategy": "group",
+        "group_size": 32, "actorder": null}}, "group_1": {"format": "float-quantized", "targets":
+        ["re:[a-z.0-9]{4,9}.*"], "weights": {"num_bits": 8, "strategy": "block", "block_structure":
+        [128, 128]}}}})j",
+      R"j({"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": true, "sym": false,
+        "checkpoint_format": "gptq_v2", "dynamic": {"-:.*gate.*": {}, "+:.*down.*": {"bits": 8}}})j",
+      R"j({"quant_method": "awq", "w_bit": 4, "q_group_size": 32, "zero_point": true,
+        "version": "gemm", "modules_to_not_convert": ["gate"]})j",
+      R"j({"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 64], "scale_fmt":
+        "ue8m0", "expert_dtype": "fp4", "ignored_layers": ["model.layers.*.self_attn"]})j",
+      R"j({"quant_method": "quark", "exclude": ["*a*b*"], "global_quant_config": {"weight": {"dtype":
+        "fp4", "group_size": 32}}, "layer_quant_config": {"*.down": {"weight": {"dtype": "int8",
+        "qscheme": "per_channel"}}}})j",
+      R"j({"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION", "quantized_layers": {"a.b":
+        {"quant_algo": "FP8"}, "a.c": {"quant_algo": "NVFP4", "group_size": 16}}})j",
+      R"j({"quant_method": "ascend", "quant_description": {"a.weight": "W8A8", "group_size": 256}})j"};
+  Random random(31);
+  Outcome outcome;
+  for (const std::string good : kGood) {
+    for (int round = 0; round < 1500; ++round) {
+      std::string text = LlamaJson();
+      text.insert(text.find('{') + 1,
+                  "\"quantization_config\": " + Damaged(good, good.size(), random) + ",");
+      const auto config = ParseModelConfig(text, "config.json");
+      Count(config, outcome);
+      if (!config.ok()) continue;
+      const QuantConfig own = config->quant.For("model.layers.1.mlp.down_proj");
+      EXPECT_TRUE(own.groups.empty() && own.ignore.empty());
+      EXPECT_GE(own.group_size, 0);
+    }
+  }
+  EXPECT_GT(outcome.refused, 3000);
+  EXPECT_GT(outcome.opened, 500);
 }
 
 TEST(Mutations, OfAnIndex) {
@@ -263,6 +340,13 @@ TEST(Mutations, OfAnIndex) {
     folder.Write("model.safetensors.index.json", Damaged(good, good.size(), random));
     const auto checkpoint = Checkpoint::Open(folder.path());
     Count(checkpoint, outcome);
+    const auto scan = ScanCheckpoint(folder.path());
+    ASSERT_TRUE(scan.ok());
+    const bool silent =
+        std::all_of(scan->findings.begin(), scan->findings.end(), [](const ScanFinding& finding) {
+          return finding.kind == "total-size" || finding.kind == "extra-shard";
+        });
+    EXPECT_EQ(silent, checkpoint.ok());
     if (checkpoint.ok()) {
       EXPECT_EQ(SumOf(**checkpoint), 2u * 'x');
     }

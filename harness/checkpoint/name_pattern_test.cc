@@ -37,10 +37,29 @@ TEST(NamePattern, Pieces) {
   EXPECT_FALSE(MatchesRegex(R"(\W)", "a"));
 }
 
-TEST(NamePattern, WhatIsNotKnownMatchesNothing) {
-  for (const char* pattern : {"(?!x).*", "a{2}", "(a", "a)", "[a", R"(\1)", "*a", "a\\", R"(\b)"}) {
-    EXPECT_FALSE(MatchesRegex(pattern, "a")) << pattern;
+TEST(NamePattern, Counts) {
+  EXPECT_TRUE(MatchesRegex("a{3}$", "aaa"));
+  EXPECT_FALSE(MatchesRegex("a{3}$", "aa"));
+  EXPECT_FALSE(MatchesRegex("a{3}$", "aaaa"));
+  EXPECT_TRUE(MatchesRegex(R"(layers\.[0-9]{1,2}\.mlp$)", "layers.42.mlp"));
+  EXPECT_FALSE(MatchesRegex(R"(layers\.[0-9]{1,2}\.mlp$)", "layers.042.mlp"));
+  EXPECT_TRUE(MatchesRegex("(ab){2,}c", "abababc"));
+  EXPECT_FALSE(MatchesRegex("(ab){2,}c", "abc"));
+  EXPECT_TRUE(MatchesRegex("a{0}b", "b"));
+  EXPECT_TRUE(MatchesRegex("(a|b{2}){2}$", "abb"));
+  // Counts of counts would be millions of states.
+  EXPECT_FALSE(IsRegex("((((a{100}){100}){100}){100}){100}"));
+  for (const char* pattern : {"a{101}", "a{2,1}", "a{", "a{2", "a{,2}", "a{x}", "{2}"}) {
+    EXPECT_FALSE(IsRegex(pattern)) << pattern;
   }
+}
+
+TEST(NamePattern, WhatIsNotKnownMatchesNothing) {
+  for (const char* pattern : {"(?!x).*", "(a", "a)", "[a", R"(\1)", "*a", "a\\", R"(\b)"}) {
+    EXPECT_FALSE(MatchesRegex(pattern, "a")) << pattern;
+    EXPECT_FALSE(IsRegex(pattern)) << pattern;
+  }
+  EXPECT_TRUE(IsRegex(".*mlp.*"));
   EXPECT_FALSE(MatchesRegex(std::string(5000, 'a'), std::string(5000, 'a')));
   EXPECT_FALSE(MatchesRegex(std::string(100, '(') + "a" + std::string(100, ')'), "a"));
 }
