@@ -433,7 +433,8 @@ std::optional<Finding> CheckStatedShape(const Module& m, const TensorView& shape
                              "elements",
                              stated[0], stated[1], packed, words, bits, words * 32 / bits));
   }
-  if (m.group > 0 && m.groups > 0 && CeilDiv(stated[1], m.group) != m.groups) {
+  if (m.scale != nullptr && m.group > 0 && m.groups > 0 &&
+      CeilDiv(stated[1], m.group) != m.groups) {
     return Wrong(
         "weight-shape", shape,
         fmt::format("states [{}, {}], which is {} groups of {}, but {} has {}", stated[0],
@@ -452,7 +453,7 @@ GIdx CheckGIdx(const Module* m, const TensorView& tensor, std::span<const std::b
   };
   result.unused = !groups.empty() && std::all_of(groups.begin(), groups.end(),
                                                  [](int64_t group) { return group == -1; });
-  if (result.unused || m == nullptr || m->groups <= 0) return result;
+  if (result.unused || m == nullptr || m->scale == nullptr || m->groups <= 0) return result;
   const auto k = static_cast<int64_t>(groups.size());
   if (m->k > 0 && k != m->k) {
     return wrong(fmt::format("has {} entries; k has {} elements", k, m->k));
