@@ -4,6 +4,7 @@
 
 #include "kernels/cpu/avx2/rows.h"
 #include "kernels/cpu/avx512/rows.h"
+#include "kernels/cpu/marlin/rows.h"
 #include "kernels/cpu/scalar/rows.h"
 
 namespace assay::kernels {
@@ -21,8 +22,8 @@ constexpr auto Join(const LinearKernel (&... tables)[Counts]) {
 }
 
 // Constants, filled by the compiler: no code of a tier runs before somebody calls a row.
-constexpr auto kLinear =
-    Join(scalar::kLinear, avx2::kLinear, avx512::kLinear, avx512_portable::kLinear);
+constexpr auto kLinear = Join(scalar::kLinear, avx2::kLinear, avx512::kLinear,
+                              avx512_portable::kLinear, marlin_scalar::kLinear);
 constexpr const ElementwiseKernels* kElementwise[] = {&scalar::kElementwise, &avx2::kElementwise,
                                                       &avx512::kElementwise,
                                                       &avx512_portable::kElementwise};

@@ -8,6 +8,7 @@
 
 #include "kernels/engines/native/native.h"
 #include "kernels/engines/native/test_driver.h"
+#include "kernels/registry.h"
 
 namespace assay::kernels::native {
 namespace {
@@ -141,6 +142,26 @@ void ExpectHybrid(const char* path, const Setup& cut) {
 }
 
 TEST(PlacedExperts, InTwoPlacesTheSumIsRight) { ExpectHybrid(kDense, {kDense, 2}); }
+
+// In int4 the accelerator's experts lie in Marlin's tiles, and what runs there says so.
+TEST(PlacedExperts, MarlinsTilesRunAsTheyLie) {
+  constexpr const char* kInt4 = "goldens/quantised/k2-mini-int4-g32";
+  ExpectHybrid(kInt4, {kInt4, 2});
+  const Outcome ran = RunExperts({kInt4, 2, "placement=hybrid:2"}, kAll);
+  for (int rank = 0; rank < 2; ++rank) {
+    const Ran& gpu = ran.kernels.at({"L1.moe.e1.gate", rank});
+    EXPECT_EQ(gpu.kernel, "linear_ct_int4_g32_marlin_scalar");
+    EXPECT_EQ(gpu.layout, "marlin");
+  }
+  EXPECT_EQ(ran.kernels.at({"L1.moe.e3.gate", 0}).kernel, "linear_ct_int4_g32_row_scalar");
+  EXPECT_EQ(ran.kernels.count({"L1.moe.e3.gate", 1}), 0u);
+  // A tier without a kernel over them holds them, and does not pretend.
+  if (!HostHas(Tier::kAvx2)) return;
+  const Outcome wide = RunExperts({kInt4, 2, "placement=hybrid:2", "avx2"}, kAll);
+  EXPECT_EQ(wide.status, ASSAY_UNSUPPORTED);
+  EXPECT_NE(wide.message.find("layout marlin, no kernel (placed on gpu)"), std::string::npos)
+      << wide.message;
+}
 
 // A sum with an expert left out is another one.
 TEST(PlacedExperts, AnExpertLessIsSeen) {
