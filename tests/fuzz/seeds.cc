@@ -138,6 +138,39 @@ constexpr const char* kDeepseek =
     R"("quantization_config":{"quant_method":"compressed-tensors","format":"pack-quantized",)"
     R"("config_groups":{"group_0":{"targets":["Linear"],"weights":{"num_bits":4,"type":"int",)"
     R"("group_size":32,"strategy":"group","symmetric":true}}},"ignore":["re:.*self_attn.*"]}})";
+
+constexpr char kKimiK3[] = R"j({"architectures": ["KimiK3ForConditionalGeneration"],
+"model_type": "kimi_k3", "text_config": {"model_type": "kimi_linear", "vocab_size": 9,
+"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 3, "num_attention_heads": 2,
+"q_lora_rank": 4, "kv_lora_rank": 4, "qk_nope_head_dim": 4, "qk_rope_head_dim": 2, "v_head_dim": 4,
+"hidden_act": "situ", "activation_situ_beta": 4.0, "num_experts": 4, "num_experts_per_token": 2,
+"num_shared_experts": 2, "moe_intermediate_size": 8, "routed_expert_hidden_size": 4,
+"first_k_dense_replace": 1, "attn_res_block_size": 2, "linear_attn_config": {"kda_layers": [1, 2],
+"full_attn_layers": [3], "head_dim": 4, "num_heads": 2, "use_full_rank_gate": true},
+"quantization_config": {"quant_method": "compressed-tensors", "format": "mxfp4-pack-quantized",
+"ignore": ["lm_head", "re:.*self_attn.*", "re:.*mlp\\.(gate|up){1,2}_proj.*"], "config_groups":
+{"g": {"targets": ["Linear"], "weights": {"num_bits": 4, "group_size": 32}}, "h": {"targets":
+["re:.*down.*"], "weights": {"num_bits": 8, "strategy": "block", "block_structure": [8, 8]}}}}}})j";
+
+constexpr char kDeepseekV4[] = R"j({"architectures": ["DeepseekV4ForCausalLM"], "hidden_size": 8,
+"model_type": "deepseek_v4", "num_hidden_layers": 2, "num_attention_heads": 2, "head_dim": 4,
+"num_key_value_heads": 1, "vocab_size": 9, "n_routed_experts": 4, "num_experts_per_tok": 2,
+"moe_intermediate_size": 8, "mlp_layer_types": ["hash_moe", "moe"], "expert_dtype": "fp4",
+"quantization_config": {"quant_method": "fp8", "weight_block_size": [8, 8], "scale_fmt": "ue8m0",
+"modules_to_not_convert": ["model.layers.*.self_attn"]}})j";
+
+constexpr char kMinimax[] = R"j({"model_type": "minimax_m3_vl", "text_config": {"hidden_size": 8,
+"model_type": "minimax_m3_vl_text", "intermediate_size": 8, "dense_intermediate_size": 16,
+"num_hidden_layers": 2, "num_attention_heads": 2, "head_dim": 4, "vocab_size": 9,
+"num_local_experts": 4, "num_experts_per_tok": 2, "moe_layer_freq": [0, 1]},
+"quantization_config": {"quant_method": "quark", "exclude": ["*a*b*"], "global_quant_config":
+{"weight": {"dtype": "fp4", "group_size": 32}}, "layer_quant_config": {"*.down_proj": {}}}})j";
+
+constexpr char kQwenGptq[] = R"j({"model_type": "qwen3_moe", "hidden_size": 8, "num_experts": 4,
+"num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 8, "vocab_size": 9,
+"num_experts_per_tok": 2, "moe_intermediate_size": 8, "mlp_only_layers": [1],
+"quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": true,
+"dynamic": {"-:.*gate": {}, "+:.*down.*": {"bits": 8}}}})j";
 constexpr const char* kDescribe =
     R"({"name":"e","revision":"1","methods":["bf16"],"tiers":["scalar"],"kernels":[],)"
     R"("layouts":["row"],"reduces":["sequential:fp32"],"reloads":true,"contracts":[{"op":"linear",)"
@@ -200,7 +233,7 @@ std::vector<std::string> SeedsOf(std::string_view name) {
             Safetensors("{}", 0)};
   }
   if (name == "gguf") return {LlamaGguf(), SmallGguf()};
-  if (name == "config") return {kLlama, kDeepseek};
+  if (name == "config") return {kLlama, kDeepseek, kKimiK3, kDeepseekV4, kMinimax, kQwenGptq};
   if (name == "problem") {
     return {"moe model=k2-mini-int4-g32 layer=1 tp=4 tier=scalar fault=K03/rank0 tokens=33+1",
             "model model=/a%20b/c split=list:5,3,2 placement=hybrid:2 reduce=ring:bf16 limit=7.0",
