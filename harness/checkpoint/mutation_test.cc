@@ -251,6 +251,28 @@ TEST(Mutations, OfAGgufFile) {
   EXPECT_GT(sum, 0u);
 }
 
+// Metadata of the families with experts: a config that reads again, or one clear error.
+TEST(Mutations, OfAGgufFileOfAFamily) {
+  TempFolder folder;
+  Random random(97);
+  Outcome models;
+  for (const char* model : {"k3-mini", "m3-mini"}) {
+    const std::string whole =
+        ReadBytes(fmt::format("goldens/checkpoints/{}/{}.gguf", model, model));
+    for (int round = 0; round < 150; ++round) {
+      const std::string path = folder.Write("m.gguf", MutateNumber(whole, 1600, random));
+      const auto checkpoint = Checkpoint::Open(path);
+      Count(checkpoint, models);
+      if (!checkpoint.ok()) continue;
+      const auto again = ParseModelConfig((*checkpoint)->config_json(), "config");
+      ASSERT_TRUE(again.ok());
+      EXPECT_EQ(again->family, (*checkpoint)->config().family);
+    }
+  }
+  EXPECT_GT(models.refused, 50);
+  EXPECT_GT(models.opened, 20);
+}
+
 TEST(Mutations, OfAConfig) {
   Random random(7);
   Outcome outcome;
