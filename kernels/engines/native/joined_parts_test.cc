@@ -88,6 +88,31 @@ TEST(JoinedParts, WhatIsNotRowsStandsAlone) {
   EXPECT_EQ(loaded.Of("L1.moe.e2.gate.weight").data, loaded.Of("L1.moe.e2.up.weight").data);
 }
 
+// GPTQ's tools write a bias of zeros where the model has none: it is passed over, and no other is.
+TEST(JoinedParts, ABiasOfZerosIsNoParameter) {
+  const Shipped k2("goldens/checkpoints/k2-mini");
+  const Converted made = Made(k2, "gptq-int4-g32");
+  MemorySource source;
+  for (const std::string& name : made.source->Names()) {
+    const TensorView& view = *made.source->Find(name);
+    source.Put(name, view.dtype, view.shape, {view.bytes.begin(), view.bytes.end()});
+  }
+  const std::string module = "model.layers.1.mlp.experts.2.down_proj";
+  ASSERT_NE(source.Find(module + ".qweight"), nullptr);
+  std::vector<std::byte> bias(96 * 2);
+  for (const bool zero : {true, false}) {
+    bias[7] = zero ? std::byte{0} : std::byte{0x3C};
+    source.Put(module + ".bias", DType::kF16, {96}, bias);
+    Driver driver(NativeEngine());
+    ASSERT_EQ(driver.Open(made.config_json, {}), ASSAY_OK);
+    EXPECT_EQ(driver.Load(0, source, source.Names()), zero ? ASSAY_OK : ASSAY_REFUSED)
+        << driver.error().message;
+    if (!zero) {
+      EXPECT_EQ(driver.error().tensor, module + ".bias");
+    }
+  }
+}
+
 TEST(JoinedParts, ASecondLoadInAnotherTypeReplacesEverything) {
   const Shipped llama(kLlama);
   const Converted wide = Made(llama, "f32");

@@ -39,20 +39,8 @@ struct Outcome {
   std::vector<float> out;
 };
 
-// `counts`: the experts whose weight is not 0.
-Outcome RunExperts(const Setup& setup, const std::set<int32_t>& counts) {
-  const auto checkpoint = OpenCheckpoint(setup.path);
-  Driver driver(NativeEngine());
-  Wishes wishes;
-  wishes.tp = setup.tp;
-  wishes.tier = setup.tier;
-  wishes.options = setup.options;
-  Outcome ran;
-  EXPECT_EQ(driver.Open(checkpoint->config_json(), wishes), ASSAY_OK) << driver.error().message;
-  const auto names = NamesWith(*checkpoint, "layers.1.mlp.experts.");
-  for (int rank = 0; rank < setup.tp; ++rank) {
-    EXPECT_EQ(driver.Load(rank, *checkpoint, names, 1), ASSAY_OK) << driver.error().message;
-  }
+// Of what is loaded. `counts`: the experts whose weight is not 0.
+Outcome RunExperts(Driver* driver, const std::set<int32_t>& counts) {
   std::vector<In> inputs(3);
   inputs[0] = {"L1.post_norm", {kTokens, kHidden}, {}, {}, -1};
   for (int64_t i = 0; i < kTokens * kHidden; ++i) inputs[0].values.push_back(InputAt(i));
@@ -66,11 +54,27 @@ Outcome RunExperts(const Setup& setup, const std::set<int32_t>& counts) {
       inputs[2].values.push_back(used ? 0.25F + static_cast<float>(t) / 8 : 0.0F);
     }
   }
-  ran.status = driver.Run("experts", 1, {}, 0, inputs, &ran.out, {kTokens, kHidden});
-  ran.message = driver.error().message;
-  ran.taps = driver.taps;
-  ran.kernels = driver.ran;
+  Outcome ran;
+  ran.status = driver->Run("experts", 1, {}, 0, inputs, &ran.out, {kTokens, kHidden});
+  ran.message = driver->error().message;
+  ran.taps = driver->taps;
+  ran.kernels = driver->ran;
   return ran;
+}
+
+Outcome RunExperts(const Setup& setup, const std::set<int32_t>& counts) {
+  const auto checkpoint = OpenCheckpoint(setup.path);
+  Driver driver(NativeEngine());
+  Wishes wishes;
+  wishes.tp = setup.tp;
+  wishes.tier = setup.tier;
+  wishes.options = setup.options;
+  EXPECT_EQ(driver.Open(checkpoint->config_json(), wishes), ASSAY_OK) << driver.error().message;
+  const auto names = NamesWith(*checkpoint, "layers.1.mlp.experts.");
+  for (int rank = 0; rank < setup.tp; ++rank) {
+    EXPECT_EQ(driver.Load(rank, *checkpoint, names, 1), ASSAY_OK) << driver.error().message;
+  }
+  return RunExperts(&driver, counts);
 }
 
 const std::set<int32_t> kAll = {0, 1, 2, 3, 4, 5};
@@ -161,6 +165,23 @@ TEST(PlacedExperts, MarlinsTilesRunAsTheyLie) {
   EXPECT_EQ(wide.status, ASSAY_UNSUPPORTED);
   EXPECT_NE(wide.message.find("layout marlin, no kernel (placed on gpu)"), std::string::npos)
       << wide.message;
+}
+
+// Nothing is loaded at degrees that do not divide, and nothing runs.
+TEST(PlacedExperts, DegreesThatDoNotDivideAreRefused) {
+  const auto checkpoint = OpenCheckpoint(kDense);
+  const auto names = NamesWith(*checkpoint, "layers.1.mlp.experts.");
+  for (const char* options : {"ep=4", "ep=3", "ep=2 experts=0,1,2,3,4,5,0", "ep=2 experts=0,1,2,3",
+                              "placement=hybrid:2 ep=2", "split=list:1,1,1"}) {
+    SCOPED_TRACE(options);
+    Driver driver(NativeEngine());
+    Wishes wishes;
+    wishes.tp = 2;
+    wishes.options = options;
+    ASSERT_EQ(driver.Open(checkpoint->config_json(), wishes), ASSAY_OK);
+    EXPECT_EQ(driver.Load(0, *checkpoint, names, 1), ASSAY_REFUSED) << driver.error().message;
+    EXPECT_NE(RunExperts(&driver, kAll).status, ASSAY_OK);
+  }
 }
 
 // A sum with an expert left out is another one.

@@ -30,11 +30,17 @@ bool Session::Contributes(int64_t expert, int rank) const {
   const shard::Degrees& d = settings_.degrees;
   if (d.hybrid >= 0) return expert < d.hybrid || rank == 0;
   if (d.ep == 1) return true;
-  const int ep_rank = rank / (d.tp / d.ep);
+  // Slots are dealt out in equal runs; without a map slot i is expert i.
   const auto& map = d.experts.physical_to_logical;
-  if (map.empty()) return expert / (config().experts / d.ep) == ep_rank;
-  const auto first = std::find(map.begin(), map.end(), expert) - map.begin();
-  return first / (static_cast<std::ptrdiff_t>(map.size()) / d.ep) == ep_rank;
+  const int64_t slots = (map.empty() ? config().experts : static_cast<int64_t>(map.size())) / d.ep;
+  const int ranks = d.tp / d.ep;
+  if (slots == 0 || ranks == 0) {
+    throw EngineError(ASSAY_REFUSED, fmt::format("ep is {} with tp {} and {} experts", d.ep, d.tp,
+                                                 config().experts));
+  }
+  const int64_t first =
+      map.empty() ? expert : std::find(map.begin(), map.end(), expert) - map.begin();
+  return first / slots == rank / ranks;
 }
 
 int Session::CheckedRank(int rank) const {
