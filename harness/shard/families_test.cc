@@ -28,8 +28,6 @@ struct Model {
   ModelConfig config;
 };
 
-// Of a GGUF file the config is its twin's, in the same folder: what its metadata says is the
-// checkpoint room's to know.
 Model Open(const std::string& path) {
   Model model;
   auto checkpoint = Checkpoint::Open("goldens/" + path);
@@ -37,11 +35,6 @@ Model Open(const std::string& path) {
   if (!checkpoint.ok()) return model;
   model.checkpoint = std::move(*checkpoint);
   model.config = model.checkpoint->config();
-  if (!path.ends_with(".gguf")) return model;
-  model.config = Open(path.substr(0, path.rfind('/'))).config;
-  model.config.container = Container::kGguf;
-  model.config.prefix = "";
-  model.config.lm_head = "output.weight";
   return model;
 }
 
