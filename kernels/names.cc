@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "kernels/registry.h"
 
 namespace assay::kernels {
@@ -40,6 +42,11 @@ std::string_view NameOf(OpKind op) {
       return "combine";
   }
   return "unknown";
+}
+
+bool Takes(const LinearKernel& kernel, std::string_view method) {
+  return kernel.method == method ||
+         std::find(kernel.also.begin(), kernel.also.end(), method) != kernel.also.end();
 }
 
 }  // namespace assay::kernels

@@ -32,14 +32,18 @@ struct WeightView {
   int64_t group = 0;                  // elements along k per scale; 0: none
 };
 
-// What enters a product, [m, k]. Which members are set says the kernel's `act`. 8-bit activations
-// are x = code·scale over groups of 32 along k (k is a multiple of 32); "a8row" repeats its one
-// scale in every group.
+// What enters a product, [m, k]. Which members are set says the kernel's `act`. Quantised
+// activations are x = code·scale over groups of 32 along k (k is a multiple of 32); "a8row" repeats
+// its one scale in every group.
 struct Activations {
   const uint16_t* bf16 = nullptr;  // "a16": bits, row stride k
   const int8_t* codes = nullptr;   // "a8g32", "a8row": within ±127, row stride k
   const float* scales = nullptr;   // [m, k/32]
   const int32_t* sums = nullptr;   // [m, k/32]: Σ codes of each group
+  const uint8_t* e4m3 = nullptr;   // "amxfp8": codes, row stride k; 0x7F and 0xFF are NaN
+  // "amxfp4": E2M1 codes, two a byte, the even element in the low nibble; row stride k/2.
+  const std::byte* e2m1 = nullptr;
+  const uint8_t* e8m0 = nullptr;  // "amxfp8", "amxfp4": [m, k/32], 2^(byte − 127); 255 is NaN
 };
 
 // y[m, n] = x[m, k] Wᵀ, fp32 accumulation. y is fp32 with row stride y_stride: rounding to the
@@ -54,7 +58,7 @@ struct LinearKernel {
   Tier tier;
   How how = How::kHardware;  // both ways of a kernel have the same name
   std::string_view layout;   // the tag it takes
-  std::string_view act;      // "a16", "a8g32", "a8row"
+  std::string_view act;      // "a16", "a8g32", "a8row", "amxfp8", "amxfp4"
   // Depth: no term of an output passes more than ceil(k / lanes) + log2(lanes) + extra roundings.
   // `lanes` is L·U of numerics' formula, the terms that one step of an output's long sum takes in;
   // where a group is summed first, `extra` holds the roundings inside it and of its scale product.
@@ -65,7 +69,11 @@ struct LinearKernel {
   std::string_view arithmetic_class;
   int64_t row_tile;  // a thread's rows are multiples of this
   LinearFn run;
+  // Further methods whose weights are the same bytes in this layout: other producers of a format.
+  std::span<const std::string_view> also = {};
 };
+// Whether the kernel computes with weights of the method: its own, or one of `also`.
+bool Takes(const LinearKernel& kernel, std::string_view method);
 
 // The other ops of a decoder; fp32 in and out, the caller rounds. One table a tier.
 struct ElementwiseKernels {
@@ -106,6 +114,14 @@ struct ElementwiseKernels {
   // them.
   void (*exp)(const float* x, int64_t count, float* y);
   void (*rsqrt)(const float* x, int64_t count, float* y);
+  // SiTU: y = beta·tanh(g/beta)·sigmoid(g)·u with g = min(gate, limit), u = clamp(up, −limit,
+  // limit); limit +inf: none. SiTUv2: beta_l·tanh(u/beta_l) in the place of u; beta_l +inf is SiTU.
+  // beta is finite and positive, beta_l positive: nobody assumes them. NaN stays NaN.
+  void (*situ)(const float* gate, const float* up, float beta, float beta_l, float limit,
+               int64_t count, float* y);
+  // y = tanh(x), and its stated error, as above.
+  void (*tanh)(const float* x, int64_t count, float* y);
+  double tanh_ulp;
 };
 
 // All rows compiled into this binary, whatever the host can run.

@@ -182,7 +182,9 @@ BenchReport RunBench(const BenchOptions& options) {
   for (BenchRow& row : report.rows) {
     const Peaks& peaks = report.peaks.at(row.threads);
     row.fraction_of_bandwidth = row.gb_s / peaks.read_gb_s;
-    row.fraction_of_peak = row.gflops / (row.act == "a16" ? peaks.fma_gflops : peaks.int8_gflops);
+    // FP8 activations are multiplied as fp32.
+    const bool floats = row.act == "a16" || row.act == "amxfp8";
+    row.fraction_of_peak = row.gflops / (floats ? peaks.fma_gflops : peaks.int8_gflops);
   }
   return report;
 }

@@ -40,7 +40,8 @@ TEST(RunBench, MeasuresEveryRowThatTheHostCanRun) {
     EXPECT_EQ(row.op, "linear");
     EXPECT_GT(row.gb_s, 0) << row.kernel;
     EXPECT_DOUBLE_EQ(row.fraction_of_bandwidth, row.gb_s / peaks.read_gb_s);
-    const double peak = row.act == "a16" ? peaks.fma_gflops : peaks.int8_gflops;
+    const bool floats = row.act == "a16" || row.act == "amxfp8";
+    const double peak = floats ? peaks.fma_gflops : peaks.int8_gflops;
     EXPECT_DOUBLE_EQ(row.fraction_of_peak, row.gflops / peak) << row.kernel;
   }
 }

@@ -48,6 +48,8 @@ std::vector<std::byte> Stored(const Method& method, bool scale, int64_t values) 
   return bytes;
 }
 
+bool IsMx(std::string_view act) { return act == "amxfp8" || act == "amxfp4"; }
+
 }  // namespace
 
 Workload::Workload(const LinearKernel& row, Shape shape, int64_t m, int64_t working_set)
@@ -93,6 +95,12 @@ void Workload::FillActivations() {
     for (size_t i = 0; i < count; ++i) bf16_[i] = static_cast<uint16_t>(0x3F00 + i % 64);
     return;
   }
+  if (IsMx(row_.act)) {
+    x_codes_.resize(row_.act == "amxfp4" ? count / 2 : count);
+    for (size_t i = 0; i < x_codes_.size(); ++i) x_codes_[i] = static_cast<int8_t>(i % 120);
+    x_bytes_.assign(count / kStep, 120);
+    return;
+  }
   x_codes_.resize(count);
   x_scales_.assign(count / kStep, 0.01F);
   x_sums_.resize(count / kStep);
@@ -110,10 +118,13 @@ WeightView Workload::View() const {
 
 void Workload::Pass(Pool& pool, int threads) {
   const WeightView view = View();
-  const Activations x{.bf16 = row_.act == "a16" ? bf16_.data() : nullptr,
-                      .codes = x_codes_.data(),
-                      .scales = x_scales_.data(),
-                      .sums = x_sums_.data()};
+  Activations x{.bf16 = row_.act == "a16" ? bf16_.data() : nullptr,
+                .codes = x_codes_.data(),
+                .scales = x_scales_.data(),
+                .sums = x_sums_.data()};
+  x.e4m3 = reinterpret_cast<const uint8_t*>(x_codes_.data());
+  x.e2m1 = reinterpret_cast<const std::byte*>(x_codes_.data());
+  x.e8m0 = x_bytes_.data();
   const int64_t tiles = (shape_.n + row_.row_tile - 1) / row_.row_tile;
   const auto cut = [&](int64_t t) {
     return std::min(shape_.n, tiles * t / threads * row_.row_tile);

@@ -35,6 +35,7 @@ class Workload {
   std::vector<int8_t> x_codes_;
   std::vector<float> x_scales_, y_;
   std::vector<int32_t> x_sums_;
+  std::vector<uint8_t> x_bytes_;  // E8M0
 };
 
 }  // namespace assay::kernels::bench

@@ -91,6 +91,14 @@ TEST_P(Functions, RsqrtIsWithinItsStatedUlps) {
   EXPECT_GT(worst, ops.rsqrt_ulp / 2) << "the stated error could be tighter";
 }
 
+TEST_P(Functions, TanhIsWithinItsStatedUlps) {
+  // Beside 0 and 1, where 2x is a half of ln 2, and where 1 − tanh is lost.
+  const double worst = WorstUlps(ops.tanh, [](double x) { return std::tanh(x); },
+                                 {1e-38F, 1e-8F, 0.1732868F, 0.5198604F, 9.0109F, 10.0F});
+  EXPECT_LE(worst, ops.tanh_ulp);
+  EXPECT_GT(worst, ops.tanh_ulp / 2) << "the stated error could be tighter";
+}
+
 TEST_P(Functions, FunctionsHaveTheirLimits) {
   const float x[] = {-kInf, kInf, -1e30F, 1e30F, NAN, -0.0F};
   float y[6];
@@ -108,6 +116,13 @@ TEST_P(Functions, FunctionsHaveTheirLimits) {
   EXPECT_EQ(y[3], 1);
   EXPECT_TRUE(std::isnan(y[4]));
   EXPECT_EQ(y[5], 0.5F);
+  ops.tanh(x, 6, y);
+  EXPECT_EQ(y[0], -1);
+  EXPECT_EQ(y[1], 1);
+  EXPECT_EQ(y[2], -1);
+  EXPECT_EQ(y[3], 1);
+  EXPECT_TRUE(std::isnan(y[4]));
+  EXPECT_TRUE(y[5] == 0 && std::signbit(y[5]));
   const float up[] = {2, 2, 2, 2, 2, 2};
   ops.swiglu(x, up, kInf, 6, y);
   EXPECT_EQ(y[0], 0);

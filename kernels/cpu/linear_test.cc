@@ -44,7 +44,8 @@ std::vector<int64_t> DepthsOf(const LinearKernel& row) {
   return {32, 64, 96, 160, 224, 384, 672, 1024};
 }
 
-std::vector<LinearCase> CasesOf(const LinearKernel& row) {
+// `unit`: of the rows.
+std::vector<LinearCase> CasesOf(const LinearKernel& row, int64_t unit) {
   std::vector<LinearCase> cases;
   uint64_t seed = 1;
   for (const int64_t k : DepthsOf(row)) {
@@ -56,8 +57,14 @@ std::vector<LinearCase> CasesOf(const LinearKernel& row) {
   // More tokens than a kernel lays out at a time, and one more than a multiple of that.
   for (const int64_t m : {31, 32, 33, 47, 49, 65, 97}) cases.push_back({m, 3, DepthsOf(row)[2]});
   for (const int64_t m : {1, 5}) cases.push_back({m, 5, 7168});
-  for (LinearCase& c : cases) c.seed = seed++;
+  for (LinearCase& c : cases) {
+    c.n += c.n % unit;
+    c.seed = seed++;
+  }
   return cases;
+}
+std::vector<LinearCase> CasesOf(const LinearKernel& row) {
+  return CasesOf(row, testing::RowUnitOf(row));
 }
 
 bool SameBits(float a, float b) {
@@ -130,6 +137,7 @@ TEST_P(LinearRow, KnowsEveryCodeUnderExtremeScales) {
 TEST_P(LinearRow, ANanScaleOfATokenIsNanInItsOutputsOnly) {
   const LinearKernel& row = GetParam();
   if (row.act == "a16") return;
+  if (testing::IsMx(row.act)) return;  // aiter_test.cc has them
   LinearCase c{5, 21, 96, Fill::kNormal, 9};
   LinearData data(row, c);
   const std::vector<float> clean = data.Run(row.run);
@@ -166,14 +174,16 @@ TEST_P(LinearRow, ReadsAndWritesInsideItsBuffersAtAnyAlignment) {
 TEST_P(LinearRow, DoesNotDependOnHowRowsAreSplit) {
   const LinearKernel& row = GetParam();
   for (const int64_t m : {1, 4, 7}) {
-    LinearCase c{m, 37 * row.row_tile, DepthsOf(row)[4]};
+    // Tiles of rows that are as many in gate and up.
+    const int64_t tiles = 37, unit = row.row_tile * testing::RowUnitOf(row);
+    LinearCase c{m, tiles * unit, DepthsOf(row)[4]};
     c.seed = 77 + static_cast<uint64_t>(m);
     LinearData data(row, c);
     const std::vector<float> whole = data.Run(row.run);
     for (const std::vector<int64_t>& tiles :
          {std::vector<int64_t>{0, 18, 37}, {0, 1, 2, 3, 37}, {0, 0, 36, 37}, {0, 32, 33, 37}}) {
       std::vector<int64_t> splits;
-      for (const int64_t tile : tiles) splits.push_back(tile * row.row_tile);
+      for (const int64_t tile : tiles) splits.push_back(tile * unit);
       ASSERT_EQ(Difference(data.RunSplit(row.run, splits), whole), "") << c.Print();
     }
   }
@@ -182,7 +192,7 @@ TEST_P(LinearRow, DoesNotDependOnHowRowsAreSplit) {
 TEST_P(LinearRow, GivesATokenTheSameBitsAloneAndInABatch) {
   const LinearKernel& row = GetParam();
   for (const Fill fill : kAllFills) {
-    LinearCase c{53, 9, DepthsOf(row)[3], fill, 5};
+    LinearCase c{53, 10, DepthsOf(row)[3], fill, 5};
     LinearData data(row, c);
     const std::vector<float> batch = data.Run(row.run);
     for (int64_t token = 0; token < c.m; ++token) {
@@ -196,21 +206,21 @@ TEST_P(LinearRow, GivesATokenTheSameBitsAloneAndInABatch) {
 
 TEST_P(LinearRow, EmptySumsAreZeroAndEmptyRangesTouchNothing) {
   const LinearKernel& row = GetParam();
-  LinearData empty(row, {2, 3, 0});
+  LinearData empty(row, {2, 4, 0});
   for (const float y : empty.Run(row.run)) EXPECT_EQ(y, 0);
-  LinearData data(row, {1, 3, DepthsOf(row)[0]});
-  row.run(data.View(), data.x(), 1, 0, 0, nullptr, 3);
-  row.run(data.View(), data.x(), 0, 0, 3, nullptr, 3);
+  LinearData data(row, {1, 4, DepthsOf(row)[0]});
+  row.run(data.View(), data.x(), 1, 0, 0, nullptr, 4);
+  row.run(data.View(), data.x(), 0, 0, 4, nullptr, 4);
 }
 
 TEST_P(LinearRow, RefusesAnotherLayoutAndRowsThatDoNotExist) {
   const LinearKernel& row = GetParam();
-  LinearData data(row, {1, 3, DepthsOf(row)[0]});
+  LinearData data(row, {1, 4, DepthsOf(row)[0]});
   WeightView other = data.View();
   other.layout = "some-other";
-  float y[4];
-  EXPECT_DEATH(row.run(other, data.x(), 1, 0, 3, y, 3), "some-other");
-  EXPECT_DEATH(row.run(data.View(), data.x(), 1, 0, 4, y, 3), "rows");
+  float y[5];
+  EXPECT_DEATH(row.run(other, data.x(), 1, 0, 4, y, 4), "some-other");
+  EXPECT_DEATH(row.run(data.View(), data.x(), 1, 0, 5, y, 4), "rows");
 }
 
 INSTANTIATE_TEST_SUITE_P(Registry, LinearRow, ::testing::ValuesIn(Runnable()),
@@ -224,7 +234,8 @@ TEST(ArithmeticClass, MembersAgreeBitForBit) {
     for (size_t other = 1; other < rows.size(); ++other) {
       ++pairs;
       ASSERT_EQ(rows[0].method, rows[other].method) << name;
-      for (LinearCase c : CasesOf(rows[0])) {
+      const int64_t unit = std::max(testing::RowUnitOf(rows[0]), testing::RowUnitOf(rows[other]));
+      for (LinearCase c : CasesOf(rows[0], unit)) {
         for (const Fill fill : kAllFills) {
           c.fill = fill;
           LinearData a(rows[0], c), b(rows[other], c);
@@ -234,8 +245,8 @@ TEST(ArithmeticClass, MembersAgreeBitForBit) {
       }
     }
   }
-  // bf16, and four methods with three kinds of activations.
-  EXPECT_GE(pairs, HostHas(Tier::kAvx2) ? 13 : 0);
+  // bf16, and four methods with three kinds of activations; AITER's five.
+  EXPECT_GE(pairs, HostHas(Tier::kAvx2) ? 13 + 7 : 0);
 }
 
 TEST(Registry, RowsAreNamedOnceAndDeclareWhatTheyAre) {
@@ -244,6 +255,8 @@ TEST(Registry, RowsAreNamedOnceAndDeclareWhatTheyAre) {
     EXPECT_EQ(++names[TestName(row.name, row.how)], 1) << row.name;
     EXPECT_TRUE(row.name.ends_with(NameOf(row.tier))) << row.name;
     EXPECT_NE(FindMethod(row.method), nullptr) << row.name;
+    EXPECT_TRUE(Takes(row, row.method) && !Takes(row, "")) << row.name;
+    for (const std::string_view method : row.also) EXPECT_TRUE(Takes(row, method)) << row.name;
     EXPECT_TRUE(std::has_single_bit(static_cast<unsigned>(row.lanes))) << row.name;
     EXPECT_GE(row.row_tile, 1);
   }
@@ -265,6 +278,20 @@ void DropsLast8OfK(const WeightView& w, const Activations& x, int64_t m, int64_t
       if (i % w.k >= first) cut[static_cast<size_t>(i)] = 0;
     }
     honest->run(w, {.bf16 = cut.data()}, m, n_begin, n_end, y, y_stride);
+    return;
+  }
+  if (x.e8m0 != nullptr) {
+    const int64_t bytes = x.e4m3 != nullptr ? w.k : w.k / 2,
+                  kept = x.e4m3 != nullptr ? first : first / 2;
+    const auto* codes = x.e4m3 != nullptr ? reinterpret_cast<const std::byte*>(x.e4m3) : x.e2m1;
+    std::vector<std::byte> cut(codes, codes + m * bytes);
+    for (int64_t i = 0; i < m * bytes; ++i) {
+      if (i % bytes >= kept) cut[static_cast<size_t>(i)] = std::byte{0};
+    }
+    Activations left = x;
+    left.e4m3 = reinterpret_cast<const uint8_t*>(cut.data());
+    left.e2m1 = cut.data();
+    honest->run(w, left, m, n_begin, n_end, y, y_stride);
     return;
   }
   std::vector<int8_t> cut(x.codes, x.codes + m * w.k);
@@ -298,7 +325,7 @@ class BrokenRow : public LinearRow {};
 
 TEST_P(BrokenRow, KernelsAreCaught) {
   honest = &GetParam();
-  const int64_t tile = honest->row_tile, n = 2 * tile + 3;
+  const int64_t tile = honest->row_tile, n = 2 * tile + 4;
   for (const int64_t k : DepthsOf(*honest)) {
     LinearData data(*honest, {3, n, k, Fill::kNormal, static_cast<uint64_t>(k)});
     ASSERT_EQ(data.Check(data.Run(honest->run)), "");

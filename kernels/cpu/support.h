@@ -17,7 +17,9 @@ float* Scratch(int64_t floats);
 // garbage, so this stays on in every build: it aborts with one line that names both layouts.
 void CheckLinear(const WeightView& w, const char* layout, int64_t group, int64_t row_tile,
                  int64_t n_begin, int64_t n_end);
-// The same where the scales lie among the codes and the view's `group` says nothing: k is a
+// Of a matrix with gate above up: a kernel that tells them apart wants as many rows of each.
+void CheckGateUp(const WeightView& w);
+// As CheckLinear where the scales lie among the codes and the view's `group` says nothing: k is a
 // multiple of the elements of a block.
 void CheckBlocks(const WeightView& w, const char* layout, int64_t block, int64_t row_tile,
                  int64_t n_begin, int64_t n_end);

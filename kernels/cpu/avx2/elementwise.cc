@@ -71,6 +71,13 @@ __m256 SwiGlu8(__m256 gate, __m256 up) {
   return _mm256_mul_ps(_mm256_mul_ps(_mm256_mul_ps(quotient, s.low), up), s.high);
 }
 
+// `bounded`: beta·tanh(gate/beta).
+__m256 Situ8(__m256 gate, __m256 bounded, __m256 up) {
+  const SigmoidParts s = SplitSigmoid(gate);
+  const __m256 quotient = _mm256_div_ps(_mm256_mul_ps(bounded, s.numerator), s.denominator);
+  return _mm256_mul_ps(_mm256_mul_ps(_mm256_mul_ps(quotient, s.low), up), s.high);
+}
+
 void RotateHalves(float* x, int64_t half, const float* cos, const float* sin) {
   int64_t i = 0;
   for (; i + kWidth <= half; i += kWidth) {
@@ -130,6 +137,26 @@ void SwiGlu(const float* gate, const float* up, float limit, int64_t count, floa
     return SwiGlu8(_mm256_min_ps(most, g), up);
   };
   Map(count, y, step, gate, up);
+}
+
+void Situ(const float* gate, const float* up, float beta, float beta_l, float limit, int64_t count,
+          float* y) {
+  const __m256 most = _mm256_set1_ps(limit), least = _mm256_set1_ps(-limit);
+  const __m256 b = _mm256_set1_ps(beta), b_l = _mm256_set1_ps(beta_l);
+  const bool bounds_up = beta_l < __builtin_inff();
+  const auto step = [=](__m256 gate, __m256 up) {
+    // min and max give their second operand where one is a NaN: so it stays.
+    const __m256 g = _mm256_min_ps(most, gate);
+    __m256 u = _mm256_max_ps(least, _mm256_min_ps(most, up));
+    if (bounds_up) u = _mm256_mul_ps(b_l, Tanh8(_mm256_div_ps(u, b_l)));
+    return Situ8(g, _mm256_mul_ps(b, Tanh8(_mm256_div_ps(g, b))), u);
+  };
+  Map(count, y, step, gate, up);
+}
+
+void Tanh(const float* x, int64_t count, float* y) {
+  Map(
+      count, y, [](__m256 v) { return Tanh8(v); }, x);
 }
 
 void Rope(float* x, int64_t heads, int64_t head_stride, int64_t dim, const float* cos,

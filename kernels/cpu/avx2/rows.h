@@ -24,6 +24,17 @@ void LinearQ80Rows16(const WeightView& w, const Activations& x, int64_t m, int64
 void LinearQ80A8Rows16(const WeightView& w, const Activations& x, int64_t m, int64_t n_begin,
                        int64_t n_end, float* y, int64_t y_stride);
 
+void LinearMxfp4KLane(const WeightView& w, const Activations& x, int64_t m, int64_t n_begin,
+                      int64_t n_end, float* y, int64_t y_stride);
+void LinearMxfp4Interleaved(const WeightView& w, const Activations& x, int64_t m, int64_t n_begin,
+                            int64_t n_end, float* y, int64_t y_stride);
+void LinearMxfp4Mxfp8KLane(const WeightView& w, const Activations& x, int64_t m, int64_t n_begin,
+                           int64_t n_end, float* y, int64_t y_stride);
+void LinearMxfp4Mxfp8Interleaved(const WeightView& w, const Activations& x, int64_t m,
+                                 int64_t n_begin, int64_t n_end, float* y, int64_t y_stride);
+void LinearMxfp4Mxfp4Separated(const WeightView& w, const Activations& x, int64_t m,
+                               int64_t n_begin, int64_t n_end, float* y, int64_t y_stride);
+
 void RmsNorm(const float* x, const float* w, float eps, int64_t rows, int64_t n, float* y);
 void SwiGlu(const float* gate, const float* up, float limit, int64_t count, float* y);
 void Quantise(const uint16_t* x, int64_t m, int64_t k, int64_t group, int8_t* codes, float* scales,
@@ -39,8 +50,14 @@ void Axpy(float w, const float* x, int64_t count, float* y);
 void Sigmoid(const float* x, int64_t count, float* y);
 void Exp(const float* x, int64_t count, float* y);
 void Rsqrt(const float* x, int64_t count, float* y);
+void Situ(const float* gate, const float* up, float beta, float beta_l, float limit, int64_t count,
+          float* y);
+void Tanh(const float* x, int64_t count, float* y);
 
-// The scalar rows state the classes' arithmetic and derive lanes and extra.
+// The scalar rows state the classes' arithmetic and derive lanes and extra, and say who stores
+// MXFP4 alike.
+inline constexpr std::string_view kMxfp4Methods[] = {"ct-mxfp4", "gptoss-mxfp4", "quark-mxfp4"};
+
 inline constexpr LinearKernel kLinear[] = {
     {.name = "linear_bf16_row_avx2",
      .method = "bf16",
@@ -172,6 +189,61 @@ inline constexpr LinearKernel kLinear[] = {
      .arithmetic_class = "q8_0-i8",
      .row_tile = 16,
      .run = LinearQ80A8Rows16},
+    {.name = "linear_mxfp4_aiter_klane_avx2",
+     .method = "deepseek-v4-mxfp4",
+     .tier = Tier::kAvx2,
+     .layout = "aiter-klane",
+     .act = "a16",
+     .lanes = 32,
+     .extra = 4,
+     .arithmetic_class = "mxfp4-quad4",
+     .row_tile = 1,
+     .run = LinearMxfp4KLane,
+     .also = kMxfp4Methods},
+    {.name = "linear_mxfp4_aiter_interleaved_avx2",
+     .method = "deepseek-v4-mxfp4",
+     .tier = Tier::kAvx2,
+     .layout = "aiter-interleaved",
+     .act = "a16",
+     .lanes = 32,
+     .extra = 4,
+     .arithmetic_class = "mxfp4-quad4",
+     .row_tile = 1,
+     .run = LinearMxfp4Interleaved,
+     .also = kMxfp4Methods},
+    {.name = "linear_mxfp4_amxfp8_aiter_klane_avx2",
+     .method = "deepseek-v4-mxfp4",
+     .tier = Tier::kAvx2,
+     .layout = "aiter-klane",
+     .act = "amxfp8",
+     .lanes = 32,
+     .extra = 5,
+     .arithmetic_class = "mxfp4-quad4-mx",
+     .row_tile = 1,
+     .run = LinearMxfp4Mxfp8KLane,
+     .also = kMxfp4Methods},
+    {.name = "linear_mxfp4_amxfp8_aiter_interleaved_avx2",
+     .method = "deepseek-v4-mxfp4",
+     .tier = Tier::kAvx2,
+     .layout = "aiter-interleaved",
+     .act = "amxfp8",
+     .lanes = 32,
+     .extra = 5,
+     .arithmetic_class = "mxfp4-quad4-mx",
+     .row_tile = 1,
+     .run = LinearMxfp4Mxfp8Interleaved,
+     .also = kMxfp4Methods},
+    {.name = "linear_mxfp4_amxfp4_aiter_separated_avx2",
+     .method = "deepseek-v4-mxfp4",
+     .tier = Tier::kAvx2,
+     .layout = "aiter-separated",
+     .act = "amxfp4",
+     .lanes = 32,
+     .extra = 0,
+     .arithmetic_class = "mxfp4-i4-mx",
+     .row_tile = 1,
+     .run = LinearMxfp4Mxfp4Separated,
+     .also = kMxfp4Methods},
 };
 
 inline constexpr ElementwiseKernels kElementwise = {
@@ -192,6 +264,9 @@ inline constexpr ElementwiseKernels kElementwise = {
     .sigmoid_ulp = 2.5,
     .exp = Exp,
     .rsqrt = Rsqrt,
+    .situ = Situ,
+    .tanh = Tanh,
+    .tanh_ulp = 2.4,  // measured: 2.29
 };
 
 }  // namespace assay::kernels::avx2

@@ -47,6 +47,32 @@ static inline __m256 Exp8(__m256 x) {
   return _mm256_mul_ps(_mm256_mul_ps(e.p, e.low), e.high);
 }
 
+// tanh(|x|) = m / (m + 2) with m = exp(2|x|) − 1, which keeps the digits of small x; the sign put
+// back. From 2|x| = 20 on it is 1; NaN stays NaN.
+static inline __m256 Tanh8(__m256 x) {
+  const __m256 sign = _mm256_and_ps(x, _mm256_set1_ps(-0.0F));
+  const __m256 size = _mm256_xor_ps(x, sign);
+  // The clamped operand comes second: min returns it when it is NaN.
+  const __m256 a = _mm256_min_ps(_mm256_set1_ps(20.0F), _mm256_add_ps(size, size));
+  const __m256 n = _mm256_round_ps(_mm256_mul_ps(a, _mm256_set1_ps(1.44269504F)),
+                                   _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  const __m256i exponent = _mm256_cvtps_epi32(n);
+  // As in SplitExp, without the 1 that would hide a small r.
+  __m256 r = _mm256_fnmadd_ps(n, _mm256_set1_ps(0.693145752F), a);
+  r = _mm256_fnmadd_ps(n, _mm256_set1_ps(1.42860677e-6F), r);
+  __m256 p = _mm256_set1_ps(1.0F / 5040);
+  p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.0F / 720));
+  p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.0F / 120));
+  p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.0F / 24));
+  p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.0F / 6));
+  p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(0.5F));
+  const __m256 small = _mm256_fmadd_ps(_mm256_mul_ps(r, r), p, r);
+  const __m256 power = _mm256_castsi256_ps(
+      _mm256_slli_epi32(_mm256_add_epi32(exponent, _mm256_set1_epi32(127)), 23));
+  const __m256 m = _mm256_fmadd_ps(power, small, _mm256_sub_ps(power, _mm256_set1_ps(1.0F)));
+  return _mm256_or_ps(_mm256_div_ps(m, _mm256_add_ps(m, _mm256_set1_ps(2.0F))), sign);
+}
+
 // A mask of the first `count` lanes, count in [0, 8]: masked loads do not touch the others.
 static inline __m256i FirstLanes(int64_t count) {
   return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(count)),

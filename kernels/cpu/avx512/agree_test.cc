@@ -123,6 +123,8 @@ Floats Results(const ElementwiseKernels& t, const Data& d, int kind) {
   Floats all, y(d.x.size());
   const auto keep = [&all](const Floats& part) { all.insert(all.end(), part.begin(), part.end()); };
   t.exp(d.x.data(), n, y.data()), keep(y);
+  t.tanh(d.x.data(), n, y.data()), keep(y);
+  t.situ(d.x.data(), d.z.data(), 4, 25, 7, n, y.data()), keep(y);
   t.rsqrt(d.x.data(), n, y.data()), keep(y);
   t.sigmoid(d.x.data(), n, y.data()), keep(y);
   t.add(d.x.data(), d.z.data(), n, y.data()), keep(y);

@@ -69,6 +69,13 @@ __m512 SwiGlu16(__m512 gate, __m512 up) {
   return _mm512_mul_ps(_mm512_mul_ps(_mm512_mul_ps(quotient, s.low), up), s.high);
 }
 
+// `bounded`: beta·tanh(gate/beta).
+__m512 Situ16(__m512 gate, __m512 bounded, __m512 up) {
+  const SigmoidParts s = SplitSigmoid(gate);
+  const __m512 quotient = _mm512_div_ps(_mm512_mul_ps(bounded, s.numerator), s.denominator);
+  return _mm512_mul_ps(_mm512_mul_ps(_mm512_mul_ps(quotient, s.low), up), s.high);
+}
+
 void RotateHalves(float* x, int64_t half, const float* cos, const float* sin) {
   for (int64_t i = 0; i < half; i += kWidth) {
     const __mmask16 mask = LanesLeft(half - i);
@@ -117,6 +124,26 @@ void SwiGlu(const float* gate, const float* up, float limit, int64_t count, floa
     return SwiGlu16(_mm512_min_ps(most, g), clamped);
   };
   Map(count, y, step, gate, up);
+}
+
+void Situ(const float* gate, const float* up, float beta, float beta_l, float limit, int64_t count,
+          float* y) {
+  const __m512 most = _mm512_set1_ps(limit), least = _mm512_set1_ps(-limit);
+  const __m512 b = _mm512_set1_ps(beta), b_l = _mm512_set1_ps(beta_l);
+  const bool bounds_up = beta_l < __builtin_inff();
+  const auto step = [=](__m512 gate, __m512 up) {
+    // min and max give their second operand where one is a NaN: so it stays.
+    const __m512 g = _mm512_min_ps(most, gate);
+    __m512 u = _mm512_max_ps(least, _mm512_min_ps(most, up));
+    if (bounds_up) u = _mm512_mul_ps(b_l, Tanh16(_mm512_div_ps(u, b_l)));
+    return Situ16(g, _mm512_mul_ps(b, Tanh16(_mm512_div_ps(g, b))), u);
+  };
+  Map(count, y, step, gate, up);
+}
+
+void Tanh(const float* x, int64_t count, float* y) {
+  Map(
+      count, y, [](__m512 v) { return Tanh16(v); }, x);
 }
 
 void Rope(float* x, int64_t heads, int64_t head_stride, int64_t dim, const float* cos,

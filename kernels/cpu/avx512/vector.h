@@ -75,5 +75,31 @@ inline __m512 Exp16(__m512 x) {
   return _mm512_mul_ps(_mm512_mul_ps(e.p, e.low), e.high);
 }
 
+// tanh(|x|) = m / (m + 2) with m = exp(2|x|) − 1, which keeps the digits of small x; the sign put
+// back. From 2|x| = 20 on it is 1; NaN stays NaN.
+inline __m512 Tanh16(__m512 x) {
+  const __m512i bits = _mm512_castps_si512(x), rest = _mm512_set1_epi32(0x7FFFFFFF);
+  const __m512 size = _mm512_castsi512_ps(_mm512_and_si512(bits, rest));
+  const __m512 sign =
+      _mm512_castsi512_ps(_mm512_and_si512(bits, _mm512_set1_epi32(static_cast<int>(0x80000000))));
+  // The clamped operand comes second: min returns it when it is NaN.
+  const __m512 a = _mm512_min_ps(_mm512_set1_ps(20.0F), _mm512_add_ps(size, size));
+  const __m512i exponent = _mm512_cvtps_epi32(_mm512_mul_ps(a, _mm512_set1_ps(1.44269504F)));
+  const __m512 n = _mm512_cvtepi32_ps(exponent);
+  // As in SplitExp, without the 1 that would hide a small r.
+  __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0.693145752F), a);
+  r = _mm512_fnmadd_ps(n, _mm512_set1_ps(1.42860677e-6F), r);
+  __m512 p = _mm512_set1_ps(1.0F / 5040);
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0F / 720));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0F / 120));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0F / 24));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0F / 6));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.5F));
+  const __m512 small = _mm512_fmadd_ps(_mm512_mul_ps(r, r), p, r);
+  const __m512 power = PowerOfTwo(exponent);
+  const __m512 m = _mm512_fmadd_ps(power, small, _mm512_sub_ps(power, _mm512_set1_ps(1.0F)));
+  return _mm512_or_ps(_mm512_div_ps(m, _mm512_add_ps(m, _mm512_set1_ps(2.0F))), sign);
+}
+
 }  // namespace
 }  // namespace assay::kernels::ASSAY_AVX512

@@ -34,6 +34,20 @@ double SigmoidDouble(double x) {
   return (x < 0 ? e : 1.0) / (1.0 + e);
 }
 
+// Of both signs, small arguments with all their digits: tanh(a) = m / (m + 2), m = exp(2a) − 1.
+double TanhDouble(double x) {
+  if (std::isnan(x)) return x;
+  const double a = std::min(2 * std::fabs(x), 100.0);
+  const double n = std::nearbyint(a * 1.4426950408889634);
+  const double r = (a - n * 6.93147180369123816490e-01) - n * 1.90821492927058770002e-10;
+  double p = 1;  // (exp(r) − 1) / r = 1 + r/2·(1 + r/3·(...))
+  for (int i = 13; i > 1; --i) p = 1 + p * r / i;
+  const double power =
+      std::bit_cast<double>(static_cast<uint64_t>(1023 + static_cast<int64_t>(n)) << 52);
+  const double m = power * (p * r) + (power - 1);
+  return std::copysign(m / (m + 2), x);
+}
+
 float Sum(float* lanes) {
   for (int width = kLanes / 2; width > 0; width /= 2) {
     for (int i = 0; i < width; ++i) lanes[i] += lanes[i + width];
@@ -81,6 +95,17 @@ void SwiGlu(const float* gate, const float* up, float limit, int64_t count, floa
     const double g = std::max(double{std::min(gate[i], limit)}, -1000.0);
     const float u = std::max(std::min(up[i], limit), -limit);
     y[i] = static_cast<float>(g * SigmoidDouble(g) * u);
+  }
+}
+
+void Situ(const float* gate, const float* up, float beta, float beta_l, float limit, int64_t count,
+          float* y) {
+  const bool bounds_up = beta_l < std::numeric_limits<float>::infinity();
+  for (int64_t i = 0; i < count; ++i) {
+    const double g = std::min(gate[i], limit);
+    double u = std::max(std::min(up[i], limit), -limit);
+    if (bounds_up) u = beta_l * TanhDouble(u / beta_l);
+    y[i] = static_cast<float>(beta * TanhDouble(g / beta) * SigmoidDouble(g) * u);
   }
 }
 
@@ -155,6 +180,10 @@ void Axpy(float w, const float* x, int64_t count, float* y) {
 
 void Sigmoid(const float* x, int64_t count, float* y) {
   for (int64_t i = 0; i < count; ++i) y[i] = static_cast<float>(SigmoidDouble(x[i]));
+}
+
+void Tanh(const float* x, int64_t count, float* y) {
+  for (int64_t i = 0; i < count; ++i) y[i] = static_cast<float>(TanhDouble(x[i]));
 }
 
 void Exp(const float* x, int64_t count, float* y) {

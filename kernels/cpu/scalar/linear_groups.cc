@@ -9,14 +9,12 @@
 #include <cstdint>
 #include <cstring>
 
+#include "kernels/cpu/scalar/formats.h"
 #include "kernels/cpu/scalar/rows.h"
 #include "kernels/cpu/support.h"
 
 namespace assay::kernels::scalar {
 namespace {
-
-constexpr int64_t kGroup = 32;
-constexpr int kChains = 4;
 
 // A group of one row: value = code·step·scale + min, `step` a half for E2M1, whose codes are
 // doubled.
@@ -26,12 +24,6 @@ struct Group {
   float min;
 };
 
-float Bf16(const std::byte* p) {
-  uint16_t bits;
-  std::memcpy(&bits, p, sizeof bits);  // rows may lie at odd addresses
-  return std::bit_cast<float>(uint32_t{bits} << 16);
-}
-
 float F16(const std::byte* p) {
   uint16_t bits;
   std::memcpy(&bits, p, sizeof bits);
@@ -40,15 +32,6 @@ float F16(const std::byte* p) {
   // The exponent's bias is 127 - 15 too small; subnormals of fp16 are subnormals here too.
   const float value = std::bit_cast<float>(rest << 13) * 0x1p112F;
   return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(value));
-}
-
-float E8m0(std::byte byte) {
-  const auto exponent = std::to_integer<uint32_t>(byte);
-  return std::bit_cast<float>(exponent == 0 ? 0x00400000 : exponent << 23);
-}
-
-int Nibble(const std::byte* p, int64_t i) {
-  return std::to_integer<int>(p[i / 2] >> (4 * (i % 2)) & std::byte{0xF});
 }
 
 struct CtInt4 {
@@ -72,12 +55,8 @@ struct Mxfp4 {
     CheckLinear(w, "row", kGroup, 1, n_begin, n_end);
   }
   static void Read(const WeightView& w, int64_t g, Group* out) {
-    static constexpr int32_t kDoubled[8] = {0, 1, 2, 3, 4, 6, 8, 12};
     const std::byte* codes = w.codes + g * kGroup / 2;
-    for (int64_t i = 0; i < kGroup; ++i) {
-      const int code = Nibble(codes, i);
-      out->codes[i] = code < 8 ? kDoubled[code] : -kDoubled[code - 8];
-    }
+    for (int64_t i = 0; i < kGroup; ++i) out->codes[i] = kE2m1Doubled[Nibble(codes, i)];
     out->scale = E8m0(w.scales[g]);
   }
 };
@@ -110,8 +89,6 @@ struct Q80 {
     out->scale = F16(block);
   }
 };
-
-float SumChains(const float t[kChains]) { return (t[0] + t[1]) + (t[2] + t[3]); }
 
 // y of a row starts at +0, and each group is added to it for all tokens.
 template <class Format, class AddGroup>

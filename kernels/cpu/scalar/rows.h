@@ -24,6 +24,17 @@ void LinearQ80Row(const WeightView& w, const Activations& x, int64_t m, int64_t 
 void LinearQ80A8Row(const WeightView& w, const Activations& x, int64_t m, int64_t n_begin,
                     int64_t n_end, float* y, int64_t y_stride);
 
+void LinearMxfp4KLane(const WeightView& w, const Activations& x, int64_t m, int64_t n_begin,
+                      int64_t n_end, float* y, int64_t y_stride);
+void LinearMxfp4Interleaved(const WeightView& w, const Activations& x, int64_t m, int64_t n_begin,
+                            int64_t n_end, float* y, int64_t y_stride);
+void LinearMxfp4Mxfp8KLane(const WeightView& w, const Activations& x, int64_t m, int64_t n_begin,
+                           int64_t n_end, float* y, int64_t y_stride);
+void LinearMxfp4Mxfp8Interleaved(const WeightView& w, const Activations& x, int64_t m,
+                                 int64_t n_begin, int64_t n_end, float* y, int64_t y_stride);
+void LinearMxfp4Mxfp4Separated(const WeightView& w, const Activations& x, int64_t m,
+                               int64_t n_begin, int64_t n_end, float* y, int64_t y_stride);
+
 void RmsNorm(const float* x, const float* w, float eps, int64_t rows, int64_t n, float* y);
 void SwiGlu(const float* gate, const float* up, float limit, int64_t count, float* y);
 void Quantise(const uint16_t* x, int64_t m, int64_t k, int64_t group, int8_t* codes, float* scales,
@@ -39,6 +50,9 @@ void Axpy(float w, const float* x, int64_t count, float* y);
 void Sigmoid(const float* x, int64_t count, float* y);
 void Exp(const float* x, int64_t count, float* y);
 void Rsqrt(const float* x, int64_t count, float* y);
+void Situ(const float* gate, const float* up, float beta, float beta_l, float limit, int64_t count,
+          float* y);
+void Tanh(const float* x, int64_t count, float* y);
 
 // The arithmetic of each class, to the bit (all of fp32 is rounded to nearest, ties to even):
 //
@@ -55,10 +69,20 @@ void Rsqrt(const float* x, int64_t count, float* y);
 //   I = Σ q·code over the group, exact; y = fma(fl(float(I)·s_x), scale, y). I is an integer (of
 //   E2M1 a multiple of a half, and float(I) that half) below 2^24: float(I) is exact. For Q4_1
 //   after that y = fma(fl(float(S)·s_x), m, y), S = Σ code.
+// "M-quad4-mx", FP8 activations under E8M0 scales. As quad4 with x[e] the E4M3 code's value, but
+//   y = fma(fl(((t0 + t1) + (t2 + t3))·s_x), scale, y).
+// "M-i4-mx", MXFP4 activations. As i8 with x's code the E2M1 code's value: I is a multiple of a
+//   quarter below 2^11, exact.
 // Depth, quad4: a term passes seven additions of its chain (the first product is exact) and two
 //   more of the group, then one fused addition a group: k/32 + 9 = ceil(k/32) + log2(32) + 4. Q4_1
 //   adds twice a group: k/16 + 9 = ceil(k/16) + log2(16) + 5.
-// Depth, i8: the product by s_x and one fused addition a group, k/32 + 1; Q4_1: k/16 + 1.
+// Depth, quad4-mx: one more for the product by s_x.
+// Depth, i8 and i4: the product by s_x and one fused addition a group, k/32 + 1; Q4_1: k/16 + 1.
+//
+// All of these producers store MXFP4 as rows of bytes, the even element in the low nibble, and a
+// byte of scale for 32 of them; deepseek-v4-mxfp4 speaks for them.
+inline constexpr std::string_view kMxfp4Methods[] = {"ct-mxfp4", "gptoss-mxfp4", "quark-mxfp4"};
+
 inline constexpr LinearKernel kLinear[] = {
     {.name = "linear_bf16_row_scalar",
      .method = "bf16",
@@ -190,6 +214,61 @@ inline constexpr LinearKernel kLinear[] = {
      .arithmetic_class = "q8_0-i8",
      .row_tile = 1,
      .run = LinearQ80A8Row},
+    {.name = "linear_mxfp4_aiter_klane_scalar",
+     .method = "deepseek-v4-mxfp4",
+     .tier = Tier::kScalar,
+     .layout = "aiter-klane",
+     .act = "a16",
+     .lanes = 32,
+     .extra = 4,
+     .arithmetic_class = "mxfp4-quad4",
+     .row_tile = 1,
+     .run = LinearMxfp4KLane,
+     .also = kMxfp4Methods},
+    {.name = "linear_mxfp4_aiter_interleaved_scalar",
+     .method = "deepseek-v4-mxfp4",
+     .tier = Tier::kScalar,
+     .layout = "aiter-interleaved",
+     .act = "a16",
+     .lanes = 32,
+     .extra = 4,
+     .arithmetic_class = "mxfp4-quad4",
+     .row_tile = 1,
+     .run = LinearMxfp4Interleaved,
+     .also = kMxfp4Methods},
+    {.name = "linear_mxfp4_amxfp8_aiter_klane_scalar",
+     .method = "deepseek-v4-mxfp4",
+     .tier = Tier::kScalar,
+     .layout = "aiter-klane",
+     .act = "amxfp8",
+     .lanes = 32,
+     .extra = 5,
+     .arithmetic_class = "mxfp4-quad4-mx",
+     .row_tile = 1,
+     .run = LinearMxfp4Mxfp8KLane,
+     .also = kMxfp4Methods},
+    {.name = "linear_mxfp4_amxfp8_aiter_interleaved_scalar",
+     .method = "deepseek-v4-mxfp4",
+     .tier = Tier::kScalar,
+     .layout = "aiter-interleaved",
+     .act = "amxfp8",
+     .lanes = 32,
+     .extra = 5,
+     .arithmetic_class = "mxfp4-quad4-mx",
+     .row_tile = 1,
+     .run = LinearMxfp4Mxfp8Interleaved,
+     .also = kMxfp4Methods},
+    {.name = "linear_mxfp4_amxfp4_aiter_separated_scalar",
+     .method = "deepseek-v4-mxfp4",
+     .tier = Tier::kScalar,
+     .layout = "aiter-separated",
+     .act = "amxfp4",
+     .lanes = 32,
+     .extra = 0,
+     .arithmetic_class = "mxfp4-i4-mx",
+     .row_tile = 1,
+     .run = LinearMxfp4Mxfp4Separated,
+     .also = kMxfp4Methods},
 };
 
 inline constexpr ElementwiseKernels kElementwise = {
@@ -210,6 +289,9 @@ inline constexpr ElementwiseKernels kElementwise = {
     .sigmoid_ulp = 0.5001,
     .exp = Exp,
     .rsqrt = Rsqrt,
+    .situ = Situ,
+    .tanh = Tanh,
+    .tanh_ulp = 0.5001,
 };
 
 }  // namespace assay::kernels::scalar

@@ -12,6 +12,7 @@
 #include "kernels/cpu/testing/random.h"
 #include "kernels/layouts/layouts.h"
 #include "kernels/methods/methods.h"
+#include "kernels/quantisers/quantisers.h"
 
 namespace assay::kernels::testing {
 namespace {
@@ -43,8 +44,19 @@ size_t LayoutBytes(const LinearKernel& row, const char* part, const StoredShape&
   return static_cast<size_t>(layout->bytes(shape));
 }
 
-size_t A8Bytes(const LinearKernel& row, const LinearCase& c, int64_t per_step) {
-  return row.act == "a16" ? 0 : static_cast<size_t>(c.m * c.k / kStep * per_step);
+// Bytes of a part of the activations, by what a step of 32 elements takes of it.
+size_t XBytes(const LinearCase& c, int64_t per_step) {
+  return static_cast<size_t>(c.m * c.k / kStep * per_step);
+}
+int64_t CodeBytes(std::string_view act) {
+  return act == "a16" ? 0 : act == "amxfp4" ? kStep / 2 : kStep;
+}
+int64_t ScaleBytes(std::string_view act) {
+  if (act == "a16") return 0;
+  return IsMx(act) ? 1 : static_cast<int64_t>(sizeof(float));
+}
+int64_t SumBytes(std::string_view act) {
+  return act == "a16" || IsMx(act) ? 0 : static_cast<int64_t>(sizeof(int32_t));
 }
 
 }  // namespace
@@ -54,6 +66,22 @@ int CodesOf(const LinearKernel& row) {
   if (method.code_min == method.code_max) return 0;
   return method.name == "gguf-q8_0" ? 256 : 16;
 }
+
+double FloatFromE4m3(uint8_t code) {
+  const int size = code & 0x7F, exponent = size >> 3, mantissa = size & 7;
+  const double value =
+      exponent == 0 ? std::ldexp(mantissa, -9) : std::ldexp(8 + mantissa, exponent - 10);
+  return code < 0x80 ? value : -value;
+}
+
+int64_t RowUnitOf(const LinearKernel& row) {
+  const LinearCase odd{1, 1, MethodOf(row).group.count() == 0 ? 1 : kStep};
+  const Layout* layout = FindLayout(row.layout, row.method, "weight");
+  if (layout == nullptr) std::abort();
+  return layout->bytes(WeightShape(row, odd)) < 0 ? 2 : 1;
+}
+
+bool IsMx(std::string_view act) { return act == "amxfp8" || act == "amxfp4"; }
 
 std::string LinearCase::Print() const {
   static constexpr const char* kNames[] = {"normal", "positive", "integer",
@@ -70,11 +98,10 @@ LinearData::LinearData(const LinearKernel& row, const LinearCase& c, Guard guard
       c_(c),
       guard_(guard),
       group_(MethodOf(row).group.count()),
-      a8_(row.act != "a16"),
-      x_(a8_ ? 0 : static_cast<size_t>(2 * c.m * c.k), guard, kNanPoison),
-      x_codes_(A8Bytes(row, c, kStep), guard, kNanPoison),
-      x_scales_(A8Bytes(row, c, sizeof(float)), guard, kNanPoison),
-      x_sums_(A8Bytes(row, c, sizeof(int32_t)), guard, kNanPoison),
+      x_(row.act == "a16" ? static_cast<size_t>(2 * c.m * c.k) : 0, guard, kNanPoison),
+      x_codes_(XBytes(c, CodeBytes(row.act)), guard, kNanPoison),
+      x_scales_(XBytes(c, ScaleBytes(row.act)), guard, kNanPoison),
+      x_sums_(XBytes(c, SumBytes(row.act)), guard, kNanPoison),
       codes_(LayoutBytes(row, "weight", WeightShape(row, c)), guard, kNanPoison, slack),
       scales_(LayoutBytes(row, "scale", ScaleShape(row, c)), guard, kNanPoison, slack) {
   FillX();
@@ -86,9 +113,32 @@ void LinearData::FillX() {
   for (size_t i = 0; i < x_values_.size(); ++i) {
     const uint16_t bits = Bf16FromFloat(static_cast<float>(ActivationOf(c_, i)));
     x_values_[i] = FloatFromBf16(bits);
-    if (!a8_) x_.as<uint16_t>()[i] = bits;
+    if (row_.act == "a16") x_.as<uint16_t>()[i] = bits;
   }
-  if (a8_) QuantiseX();
+  if (IsMx(row_.act)) {
+    QuantiseXMx();
+  } else if (row_.act != "a16") {
+    QuantiseX();
+  }
+}
+
+// By AITER's definition; every one has a test of its own. Integers up to 7 stay what they are in
+// FP8, and in MXFP4 become others.
+void LinearData::QuantiseXMx() {
+  const std::vector<float> values(x_values_.begin(), x_values_.end());
+  const bool wide = row_.act == "amxfp8";
+  const auto quantised =
+      Quantise(*FindQuantiser(wide ? "mxfp8-rceil-aiter" : "mxfp4-rceil-aiter"),
+               {DType::kF32, c_.m, c_.k, reinterpret_cast<const std::byte*>(values.data())});
+  if (!quantised.ok()) std::abort();
+  std::copy(quantised->codes.begin(), quantised->codes.end(), x_codes_.data());
+  std::copy(quantised->scales.begin(), quantised->scales.end(), x_scales_.data());
+  for (size_t i = 0; i < x_values_.size(); ++i) {
+    const auto byte = std::to_integer<int>(quantised->codes[wide ? i : i / 2]);
+    const double code = wide ? FloatFromE4m3(static_cast<uint8_t>(byte))
+                             : FloatFromE2m1(byte >> (4 * (i % 2)) & 15);
+    x_values_[i] = code * FloatFromE8m0(std::to_integer<uint8_t>(quantised->scales[i / kStep]));
+  }
 }
 
 // By the definition, in plain steps; the tiers' own quantisers have a test of their own.
@@ -153,8 +203,14 @@ WeightView LinearData::View() {
 }
 
 Activations LinearData::x(int64_t token) {
-  if (!a8_) return {.bf16 = x_.as<uint16_t>() + token * c_.k};
+  if (row_.act == "a16") return {.bf16 = x_.as<uint16_t>() + token * c_.k};
   const int64_t step = token * c_.k / kStep;
+  if (row_.act == "amxfp8") {
+    return {.e4m3 = x_codes_.as<uint8_t>() + token * c_.k, .e8m0 = x_scales_.as<uint8_t>() + step};
+  }
+  if (row_.act == "amxfp4") {
+    return {.e2m1 = x_codes_.data() + token * c_.k / 2, .e8m0 = x_scales_.as<uint8_t>() + step};
+  }
   return {.codes = x_codes_.as<int8_t>() + token * c_.k,
           .scales = x_scales_.as<float>() + step,
           .sums = x_sums_.as<int32_t>() + step};

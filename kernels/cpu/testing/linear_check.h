@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kernels/cpu/testing/guarded.h"
@@ -47,7 +48,8 @@ class LinearData {
 
  private:
   void FillX();
-  void QuantiseX();
+  void QuantiseX();    // to 8 bits with fp32 scales
+  void QuantiseXMx();  // to FP8 or MXFP4 with E8M0 scales
   void FillWeights();
   void Pack(const std::byte* weights, const std::byte* scales);
 
@@ -55,7 +57,6 @@ class LinearData {
   LinearCase c_;
   Guard guard_;
   int64_t group_ = 0;  // of scales in a component of their own
-  bool a8_ = false;
   Guarded x_, x_codes_, x_scales_, x_sums_, codes_, scales_;
   std::vector<double> x_values_;  // [m, k]
   // [n, k]: code times scale, and the minimum that is added to it.
@@ -64,5 +65,9 @@ class LinearData {
 
 // How many codes a method's weights have: 16 or 256; 0 for bf16.
 int CodesOf(const LinearKernel& row);
+// Rows of a matrix are a multiple of this: 2 where gate and up are woven together.
+int64_t RowUnitOf(const LinearKernel& row);
+bool IsMx(std::string_view act);     // "amxfp8", "amxfp4"
+double FloatFromE4m3(uint8_t code);  // a code that is not NaN
 
 }  // namespace assay::kernels::testing
