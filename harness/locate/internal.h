@@ -41,6 +41,8 @@ struct ShardCase {
   const reference::Slice* expected = nullptr;
   Values want, got;
   const reference::Oracle* decoy = nullptr;  // over what was loaded before; may be null
+  // A rank that is to hold the same rows and columns, and does.
+  std::optional<int> right_replica = {};
   // What a column of `want` is: a stored value's unit, or a byte of a block.
   std::string unit() const { return want.columns == columns() ? expected->unit : "byte"; }
   int64_t columns() const { return static_cast<int64_t>(expected->columns.size()); }

@@ -49,6 +49,7 @@ class Locator {
     }
     for (const Node* node : request.judge.nodes) scope_.insert(node->tap);
     for (std::string& component : oracle().Components()) {
+      component_order_.emplace(component, static_cast<int64_t>(component_order_.size()));
       components_[ParameterOf(component)].push_back(std::move(component));
     }
     if (request.shards == nullptr) return;
@@ -239,7 +240,10 @@ class Locator {
       SetOp(*node, &d);
       found.order = OrderOf(node->tap);
     } else {
-      found.order = OrderOf("");
+      // Of a model that is loaded and not computed: its components are in data-flow order too.
+      SetPlace(finding.component, &d);
+      const auto place = component_order_.find(finding.component);
+      found.order = OrderOf("") + (place == component_order_.end() ? 0 : place->second);
     }
     d.cls = finding.cls;
     d.rank = finding.rank;
@@ -314,7 +318,7 @@ class Locator {
   }
 
   const LocateRequest& request_;
-  std::map<std::string, int64_t> order_;
+  std::map<std::string, int64_t> order_, component_order_;
   std::set<std::string> scope_;
   std::map<std::string, std::vector<std::string>> components_;  // of a parameter
   std::map<std::pair<std::string, int>, std::vector<const ShardFinding*>> wrong_;

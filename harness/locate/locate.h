@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "harness/judge/floor.h"
@@ -54,6 +55,9 @@ Result<ShardReport> CompareShards(const reference::Oracle& oracle, const EngineT
                                   const std::vector<ShardKey>& expected,
                                   const reference::Parallel& degrees, const UnpackFn& unpack,
                                   const TagsFn& tags, const reference::Oracle* decoy = nullptr);
+
+// Layer, expert and op of a divergence, by the name of a component ("L1.moe.e5.down.scale").
+void SetPlace(std::string_view component, Divergence* divergence);
 
 struct LocateRequest {
   judge::JudgeRequest judge;  // as it was judged

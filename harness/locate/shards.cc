@@ -54,6 +54,12 @@ Result<std::vector<std::byte>> OwnRows(const std::string& name, const ExportedSh
   return std::vector<std::byte>(begin, begin + shard.rows * row);
 }
 
+// What a stored value is: where one axis has words, or the other has more than elements.
+std::string UnitOf(const Slice& slice) {
+  if (slice.row_unit == "word" || slice.unit == "element") return slice.row_unit;
+  return slice.unit;
+}
+
 void SetFirst(const Slice& slice, const Values& want, const Values& got, ShardFinding* finding) {
   int64_t last = -1;  // stored values are counted, not their parts
   for (int64_t i = 0; i < want.rows * want.columns; ++i) {
@@ -81,10 +87,12 @@ void SetShape(const Slice& slice, const ExportedShard& shard, ShardFinding* find
       !rows && slice.elements_per_column > 1 &&
       (shard.columns == stored * slice.elements_per_column || shard.columns == stored * width);
   finding->signature.id = unpacked ? "packed-against-unpacked" : "wrong-shape";
-  finding->signature.text = fmt::format(
-      "axis {}: {} {}s of {} where {} {}s of {} were due", rows ? "n" : "k", finding->got,
-      unpacked && shard.columns == stored * width ? "byte" : "element", NameOf(shard.dtype),
-      finding->expected, rows ? "row" : slice.unit, NameOf(slice.dtype));
+  // Of blocks and words as many as there are; of another representation, its own units.
+  const std::string due = rows ? slice.row_unit == "element" ? "row" : slice.row_unit : slice.unit;
+  const std::string unit = !unpacked ? due : shard.columns == stored * width ? "byte" : "element";
+  finding->signature.text = fmt::format("axis {}: {} {}s of {} where {} {}s of {} were due",
+                                        rows ? "n" : "k", finding->got, unit, NameOf(shard.dtype),
+                                        finding->expected, due, NameOf(slice.dtype));
   finding->signature.evidence = fmt::format("shard is {} x {}, the plan says {} x {}", shard.rows,
                                             shard.columns, Rows(slice), Columns(slice));
 }
@@ -121,13 +129,18 @@ class Comparison {
     if (!bytes.ok()) return bytes.error();
     ++report->compared;
     report->bytes += static_cast<int64_t>(bytes->size());
+    // Of what it does not hold a rank may say how wide it would be.
+    if (slice->absent && shard.rows == 0) return Ok();
     const bool shaped = shard.dtype == slice->dtype && shard.rows == Rows(*slice) &&
                         shard.columns == Columns(*slice);
-    if (shaped && *bytes == slice->bytes) return Ok();
+    if (shaped && *bytes == slice->bytes) {
+      Remember(key, *slice);
+      return Ok();
+    }
     ShardFinding finding;
     finding.component = key.component;
     finding.rank = key.rank;
-    finding.unit = slice->unit;
+    finding.unit = UnitOf(*slice);
     finding.total = Rows(*slice) * Columns(*slice);
     finding.row_major = std::move(*bytes);
     if (shaped) {
@@ -165,6 +178,25 @@ class Comparison {
     std::set<int64_t> rows, columns;
     std::set<int> ranks;
   };
+  struct Right {
+    int rank;
+    std::vector<int64_t> rows, columns;
+  };
+
+  // Of one component at a time: ranks come one after the other.
+  void Remember(const ShardKey& key, const Slice& slice) {
+    if (right_of_ != key.component) right_.clear();
+    right_of_ = key.component;
+    const bool known = RightReplica(key.component, slice).has_value();
+    if (!known) right_.push_back({key.rank, slice.rows, slice.columns});
+  }
+  std::optional<int> RightReplica(const std::string& component, const Slice& slice) const {
+    if (right_of_ != component) return std::nullopt;
+    for (const Right& right : right_) {
+      if (right.rows == slice.rows && right.columns == slice.columns) return right.rank;
+    }
+    return std::nullopt;
+  }
 
   void Explain(const ShardKey& key, const Where& where, const ExportedShard& shard,
                const Slice& slice, ShardFinding* finding) {
@@ -174,7 +206,8 @@ class Comparison {
                     &slice,
                     Unpack(slice.bytes, Rows(slice), Columns(slice), slice.dtype),
                     Unpack(finding->row_major, Rows(slice), Columns(slice), slice.dtype),
-                    decoy_};
+                    decoy_,
+                    RightReplica(key.component, slice)};
     SetFirst(slice, wrong.want, wrong.got, finding);
     finding->map = MapOf(wrong);
     for (const std::string& tag : tags_ ? tags_(key.component) : std::vector<std::string>{}) {
@@ -201,6 +234,8 @@ class Comparison {
   const TagsFn& tags_;
   const reference::Oracle* decoy_;
   std::map<std::string, Held> covered_;
+  std::string right_of_;
+  std::vector<Right> right_;  // different shards of it that were right
 };
 
 }  // namespace

@@ -7,60 +7,12 @@
 #include <functional>
 #include <map>
 
-#include "harness/locate/internal.h"
+#include "harness/locate/shard_tests.h"
 
 namespace assay::locate {
 namespace {
 
-using reference::Slice;
-using reference::Where;
-
-using Bits = std::vector<uint64_t>;
 using Test = std::function<std::optional<Signature>(const ShardCase&)>;
-
-std::string Units(const ShardCase& c) {
-  const auto n = static_cast<int64_t>(c.want.bits.size());
-  return fmt::format("{} of {} {}s", n, n, c.unit());
-}
-
-int64_t WrongCount(const ShardCase& c) {
-  int64_t wrong = 0;
-  for (size_t i = 0; i < c.want.bits.size(); ++i) wrong += c.want.bits[i] != c.got.bits[i];
-  return wrong;
-}
-
-template <class F>
-bool AllWrong(const ShardCase& c, F holds) {
-  for (size_t i = 0; i < c.want.bits.size(); ++i) {
-    if (c.want.bits[i] != c.got.bits[i] && !holds(i)) return false;
-  }
-  return true;
-}
-
-template <class F>
-bool All(const ShardCase& c, F holds) {
-  for (size_t i = 0; i < c.want.bits.size(); ++i) {
-    if (!holds(i)) return false;
-  }
-  return true;
-}
-
-bool IsFloat(DType dtype) {
-  return dtype == DType::kF64 || dtype == DType::kF32 || dtype == DType::kF16 ||
-         dtype == DType::kBF16;
-}
-
-std::optional<Bits> BitsOf(const ShardCase& c, const std::string& component, const Where& where,
-                           const reference::Oracle* of = nullptr) {
-  auto slice = (of != nullptr ? of : c.oracle)->ExpectedSlice(component, where);
-  if (!slice.ok() || slice->dtype != c.expected->dtype ||
-      slice->bytes.size() != c.expected->bytes.size()) {
-    return std::nullopt;
-  }
-  return Unpack(slice->bytes, static_cast<int64_t>(slice->rows.size()),
-                static_cast<int64_t>(slice->columns.size()), slice->dtype)
-      .bits;
-}
 
 // Filled by the harness before the load and never written: all bits set, or NaN.
 std::optional<Signature> Poison(const ShardCase& c) {
@@ -125,27 +77,6 @@ std::optional<Signature> GateUp(const ShardCase& c) {
                    fmt::format("{} equal {}'s", Units(c), sibling)};
 }
 
-// The same component of other experts, and of other layers.
-std::optional<Signature> AnotherModule(const ShardCase& c) {
-  const std::string kind = KindOf(c.component);
-  // Each candidate is read and sliced: only as many as this many bytes allow.
-  int64_t budget = int64_t{64} << 20;
-  for (const std::string& other : c.oracle->Components()) {
-    if (other == c.component || KindOf(other) != kind) continue;
-    budget -= static_cast<int64_t>(c.expected->bytes.size());
-    if (budget < 0) break;
-    const auto theirs = BitsOf(c, other, c.where);
-    if (!theirs || *theirs != c.got.bits) continue;
-    const bool expert =
-        c.component.find(".moe.e") != std::string::npos &&
-        other.substr(0, other.find('.')) == c.component.substr(0, c.component.find('.'));
-    return Signature{expert ? "another-expert" : "another-layer",
-                     fmt::format("values of {} in {}", other, c.component),
-                     fmt::format("{} equal {}'s", Units(c), other)};
-  }
-  return std::nullopt;
-}
-
 // Words whose nibbles were moved or re-signed.
 std::optional<Signature> Nibbles(const ShardCase& c) {
   auto swap = [](uint64_t w) {
@@ -167,8 +98,9 @@ std::optional<Signature> Nibbles(const ShardCase& c) {
   const uint64_t eights = 0x8888888888888888u >> (64 - 8 * c.want.width);
   const auto& want = c.want.bits;
   const auto& got = c.got.bits;
-  if (All(c, [&](size_t i) { return got[i] == swap(want[i]); })) {
-    return Signature{"nibble-swapped", "high and low nibble of each byte swapped", Units(c)};
+  // Some words are their own swap: of the wrong ones alone it is asked.
+  if (WrongCount(c) >= kEnough && AllWrong(c, [&](size_t i) { return got[i] == swap(want[i]); })) {
+    return Signature{"nibble-swapped", "high and low nibble of each byte swapped", Wrong(c)};
   }
   if (All(c, [&](size_t i) { return got[i] == (want[i] ^ eights); })) {
     return Signature{"sign-convention", "two's complement against codes offset by 8", Units(c)};
@@ -229,6 +161,20 @@ bool LiesAt(const ShardCase& c, const Values& whole, F place) {
   return 2 * inside > wrong;
 }
 
+// All rows from a constant number of rows away. Of a tensor that is cut by rows, the cut is wrong.
+Signature FromRow(const ShardCase& c, int64_t row, int64_t due_row, const std::string& evidence) {
+  const bool table = c.component == "embed.weight" || c.component == "logits.weight";
+  const auto whole = c.oracle->ExpectedSlice(c.component, {c.where.degrees, -1});
+  const bool cut = whole.ok() && whole->rows.size() > c.expected->rows.size();
+  const std::string& unit = c.expected->row_unit;
+  return {table ? "vocabulary-cut"
+          : cut ? "misaligned-shard"
+                : "permuted-rows",
+          fmt::format("{} {} of the {} where {} {} was due", unit == "element" ? "row" : unit, row,
+                      table ? "vocabulary" : "tensor", unit == "element" ? "row" : unit, due_row),
+          evidence};
+}
+
 // Rows read from another place of the tensor: a constant distance from where they should be, or
 // one after the other as if the rows were as short as the shard's.
 std::optional<Signature> FindDisplaced(const ShardCase& c, const Values& whole, int64_t due_row,
@@ -243,11 +189,7 @@ std::optional<Signature> FindDisplaced(const ShardCase& c, const Values& whole, 
     const std::string evidence =
         fmt::format("the wrong rows lie from flat {} {} on, {}", unit, at,
                     strided ? "at the tensor's own row stride" : "one directly after the other");
-    if (strided && column == due) {
-      return Signature{"permuted-rows",
-                       fmt::format("row {} of the tensor where row {} was due", row, due_row),
-                       evidence};
-    }
+    if (strided && column == due) return FromRow(c, row, due_row, evidence);
     if (strided && row == due_row && std::abs(column - due) == 1 && unit == "group") {
       return Signature{"shift-by-a-group",
                        fmt::format("groups from global group {} where {} was due", column, due),
@@ -362,8 +304,11 @@ std::optional<Signature> Permuted(const ShardCase& c) {
 }  // namespace
 
 Signature ShardSignature(const ShardCase& wrong) {
-  const Test tests[] = {Stale,   Poison,    Zero,         AnotherRank, GateUp,   AnotherModule,
-                        Nibbles, Displaced, PermutedRows, Shifted,     Permuted, Factor};
+  const Test tests[] = {Stale,      PaddingNotZero, ExtremeCodes, SmallScalesLost, Poison,
+                        Zero,       AnotherRank,    GateUp,       FusedOrder,      GroupIndex,
+                        ZeroPoints, AnotherModule,  MergedScale,  Nibbles,         ByteOrder,
+                        FnuzFactor, ScaleConverted, Displaced,    OtherStride,     PermutedRows,
+                        Shifted,    Permuted,       Factor,       ExpertTable,     ReplicaDiffers};
   for (const Test& test : tests) {
     if (auto signature = test(wrong)) return *signature;
   }

@@ -77,7 +77,8 @@ enum class Role { kMatrix, kScale, kWords, kVector, kBias, kCopy };
 Role RoleOf(const TensorView& tensor) {
   const auto ends = [&](std::string_view suffix) { return tensor.name.ends_with(suffix); };
   if (ends("weight_shape")) return Role::kCopy;
-  if (ends("weight_packed")) return Role::kWords;
+  const bool words = tensor.dtype == DType::kI32;
+  if (ends("weight_packed") || (words && (ends("qweight") || ends("qzeros")))) return Role::kWords;
   if (ends("weight_scale")) return Role::kScale;
   if (ends("bias")) return Role::kBias;
   return tensor.shape.size() == 1 ? Role::kVector : Role::kMatrix;
@@ -157,8 +158,26 @@ class Synthetic : public SyntheticSource {
     }
   }
 
+  // Every byte that means a number, of codes as well as of scales: E8M0 without 255, FP8 without
+  // its NaNs.
+  static void MakeBytes(const TensorView& view, int64_t seed, std::vector<std::byte>* bytes) {
+    const uint64_t hash = HashName(view.name);
+    const bool exponents =
+        view.dtype == DType::kF8E8M0 ||
+        (view.dtype == DType::kU8 && view.name.find("scale") != std::string::npos);
+    for (size_t i = 0; i < view.bytes.size(); ++i) {
+      auto byte = static_cast<uint8_t>(Draw(seed, hash, static_cast<int64_t>(i)) >> 32);
+      if (exponents && byte == 0xFF) byte = 0;
+      if (view.dtype == DType::kF8E4M3 && (byte & 0x7F) == 0x7F) --byte;
+      bytes->push_back(static_cast<std::byte>(byte));
+    }
+  }
+
   static void MakeValues(const TensorView& view, Role role, Fill fill, int64_t seed,
                          std::vector<std::byte>* bytes) {
+    const bool codes = view.dtype == DType::kU8 || view.dtype == DType::kI8 ||
+                       view.dtype == DType::kF8E4M3 || view.dtype == DType::kF8E8M0;
+    if (codes && fill == Fill::kExtreme) return MakeBytes(view, seed, bytes);
     const uint64_t hash = HashName(view.name);
     const int64_t columns = view.shape.empty() ? 1 : view.shape.back();
     const int64_t count = static_cast<int64_t>(view.bytes.size()) / SizeOf(view.dtype).count();

@@ -343,6 +343,9 @@ void JudgeOutcome(const CellSpec& spec, const abi::Outcome& outcome,
                                                    : judge::JudgeTrace(found.request);
   // The wrong way to read a tensor is the finding; what its bytes look like then is not.
   result->divergences = WrongSelections(spec, outcome.trace, expected);
+  for (Divergence& wrong : WrongLayouts(spec, outcome.trace, expected)) {
+    result->divergences.push_back(std::move(wrong));
+  }
   const ShardReader reader(spec);
   std::vector<ShardKey> readable;
   if (result->divergences.empty()) readable = Readable(reader, outcome, expected, result);

@@ -6,6 +6,10 @@
 #include <map>
 #include <set>
 
+#include "harness/locate/locate.h"
+#include "harness/units/scheme.h"
+#include "kernels/layouts/layouts.h"
+
 namespace assay::run {
 
 std::vector<Divergence> WrongSelections(const CellSpec& spec, const EngineTrace& trace,
@@ -25,14 +29,43 @@ std::vector<Divergence> WrongSelections(const CellSpec& spec, const EngineTrace&
     divergence.signature = {"wrong-method",
                             fmt::format("read as {}, stored as {}", found->second.method, *due),
                             "the engine's own record against what is in the file and its config"};
-    const reference::Node* node = nullptr;
-    for (const reference::Node& candidate : spec.oracle->graph()) {
-      if (candidate.weight == parameter) node = &candidate;
+    locate::SetPlace(key.component, &divergence);
+    wrong.push_back(std::move(divergence));
+  }
+  return wrong;
+}
+
+std::vector<Divergence> WrongLayouts(const CellSpec& spec, const EngineTrace& trace,
+                                     const std::vector<ShardKey>& expected) {
+  const std::string asked = spec.problem.Get("layout"), method = spec.problem.Get("method");
+  const auto scheme = ParseScheme(method);
+  // Tags of one module or of pairs leave the others as they are.
+  if (asked.empty() || asked == "row" || asked == "mla-absorb" || asked == "gate-up-rows" ||
+      !scheme || scheme->family == MethodFamily::kDense) {
+    return {};
+  }
+  std::vector<Divergence> wrong;
+  std::set<std::string> seen;
+  for (const ShardKey& key : expected) {
+    const auto found = trace.shards.find(key);
+    const std::string parameter = ParameterOf(key.component);
+    if (found == trace.shards.end() || found->second.rows == 0 || found->second.method != method ||
+        parameter.ends_with(".attn.k_b") || parameter.ends_with(".attn.v_b") ||
+        !key.component.ends_with(".weight")) {
+      continue;
     }
-    if (node != nullptr) {
-      if (node->layer >= 0) divergence.layer = node->layer;
-      if (node->expert >= 0) divergence.expert = node->expert;
+    const kernels::Layout* layout = kernels::FindLayout(asked, method, "weight");
+    if (layout == nullptr || found->second.layout != "row" || !seen.insert(parameter).second) {
+      continue;
     }
+    Divergence divergence;
+    divergence.cls = "selection";
+    divergence.tensor = key.component;
+    divergence.rank = key.rank;
+    divergence.signature = {"layout-replaced",
+                            fmt::format("layout {} was asked for, it lies in row", asked),
+                            "the engine's own tag against the cell's"};
+    locate::SetPlace(key.component, &divergence);
     wrong.push_back(std::move(divergence));
   }
   return wrong;

@@ -14,6 +14,11 @@ namespace assay::run {
 std::vector<Divergence> WrongSelections(const CellSpec& spec, const EngineTrace& trace,
                                         const std::vector<ShardKey>& expected);
 
+// As above, of each weight that stayed in the checkpoint's order although the cell asked for a
+// layout that there is of its method: what was replaced without a word may even compute rightly.
+std::vector<Divergence> WrongLayouts(const CellSpec& spec, const EngineTrace& trace,
+                                     const std::vector<ShardKey>& expected);
+
 // Tensors of a whole checkpoint that no parameter takes and that nothing explains, as one sentence;
 // empty if there are none. Of a cell that loads the whole model.
 std::string UnusedTensors(const CellSpec& spec);

@@ -3,8 +3,17 @@
 #include <array>
 
 #include "kernels/engines/native/native.h"
+#include "kernels/faults/boundary_faults.h"
+#include "kernels/faults/code_faults.h"
+#include "kernels/faults/conversion_faults.h"
+#include "kernels/faults/fused_faults.h"
 #include "kernels/faults/loader_faults.h"
+#include "kernels/faults/memory_faults.h"
+#include "kernels/faults/rank_faults.h"
 #include "kernels/faults/run_faults.h"
+#include "kernels/faults/scale_faults.h"
+#include "kernels/faults/selection_faults.h"
+#include "kernels/faults/table_faults.h"
 
 namespace assay::kernels {
 namespace {
@@ -35,10 +44,22 @@ struct Library {
 
 // A fault is one struct and its name here.
 const auto& TheLibrary() {
-  static const Library<faults::K02Bytes, faults::K02Representation, faults::K03Rank0,
-                       faults::K07Swap, faults::K08Rank1, faults::K13Stale, faults::K21Tail8,
-                       faults::K23LastRow, faults::K29Truncate, faults::K40None, faults::K41Missing,
-                       faults::K43Bf16>
+  using namespace faults;
+  static const Library<
+      K01Floor, K01Clamped, K01EvenSplit, K01SharedBlock, K01BlockRows, K02Bytes, K02Representation,
+      K02ThreeBits, K02Elements, K02EightBits, K02ZeroRows, K03Rank0, K03Uncut, K03CutActOrder,
+      K03ExpertStride, K04Contiguous, K04LocalGroups, K04Sorted, K05Transposed, K05RowPairs,
+      K05GroupShift, K05Stride, K05MarlinOrder, K05Rope, K06PlusOne, K06MinusOne, K06Wrap,
+      K06ThreeBits, K06SymmetricZero, K06DummyZeros, K07Swap, K07Signs, K07AwqOrder, K07HalfOrder,
+      K07BlockOrder, K08Rank1, K08Slab, K08Interleaved, K08Halves, K08Aiter, K09QueryByKey,
+      K09KeyModulo, K09Grouped, K09Heads, K09LatentHeads, K09Decays, K10Cut, K10PartWritten,
+      K11Floor, K11Blocks, K11OneSide, K11TiedTwice, K11HeadSkipped, K12FirstSlot, K12Largest,
+      K12LocalLargest, K13Stale, K13Missing, K13LastExpert, K13Twice, K13Buffer, K13ReloadedBias,
+      K14Overlap, K14ElementSize, K14Race, K15Floor, K15Nearest, K15Underflow, K16FnuzTwice,
+      K16NegativeZero, K16LeastExponent, K17RankStamp, K17BiasCut, K17BiasTwice, K18Unwritten,
+      K18One, K18AtTheEnd, K18Doubled, K19ByNames, K19SplitKeys, K19Placeholder, K19IgnoredList,
+      K19OneGroup, K19Version, K19Replaced, K21Tail8, K23LastRow, K29Truncate, K40None, K41Missing,
+      K43Bf16>
       kLibrary;
   return kLibrary;
 }

@@ -43,7 +43,7 @@ struct Rig {
     for (const auto& [key, shard] : engine.shards) keys.push_back(key);
     auto report = CompareShards(
         model, trace, keys, {tp, tp},
-        [](const std::string&, const std::string&, const ExportedShard& shard) {
+        [](const ShardKey&, const std::string&, const ExportedShard& shard) {
           return Result<std::vector<std::byte>>(shard.bytes);
         },
         nullptr);
