@@ -131,6 +131,11 @@ class Comparison {
     report->bytes += static_cast<int64_t>(bytes->size());
     // Of what it does not hold a rank may say how wide it would be.
     if (slice->absent && shard.rows == 0) return Ok();
+    given_.insert(key);
+    if (shard.rows == 0 && Rows(*slice) > 0) {
+      report->findings.push_back(NoneGiven(key, *slice, "the engine says that it holds none"));
+      return Ok();
+    }
     const bool shaped = shard.dtype == slice->dtype && shard.rows == Rows(*slice) &&
                         shard.columns == Columns(*slice);
     if (shaped && *bytes == slice->bytes) {
@@ -149,6 +154,28 @@ class Comparison {
       SetShape(*slice, shard, &finding);
     }
     report->findings.push_back(std::move(finding));
+    return Ok();
+  }
+
+  // A component that was not given back although the engine gives back others of its parameter, or
+  // the same one on another rank: it was not loaded there. An engine that gives back neither does
+  // not show it.
+  Status Missing(const std::vector<ShardKey>& expected, ShardReport* report) const {
+    for (const ShardKey& key : expected) {
+      if (trace_.shards.count(key) > 0) continue;
+      const std::string parameter = ParameterOf(key.component);
+      const auto other = std::find_if(given_.begin(), given_.end(), [&](const ShardKey& given) {
+        return given.component == key.component ||
+               (given.rank == key.rank && ParameterOf(given.component) == parameter);
+      });
+      if (other == given_.end()) continue;
+      auto slice = oracle_.ExpectedSlice(key.component, Where{degrees_, key.rank});
+      if (!slice.ok()) return slice.error();
+      if (slice->absent) continue;
+      report->findings.push_back(NoneGiven(
+          key, *slice,
+          fmt::format("not given back; {} on rank {} is", other->component, other->rank)));
+    }
     return Ok();
   }
 
@@ -178,6 +205,18 @@ class Comparison {
     std::set<int64_t> rows, columns;
     std::set<int> ranks;
   };
+  static ShardFinding NoneGiven(const ShardKey& key, const Slice& slice, std::string evidence) {
+    ShardFinding finding;
+    finding.component = key.component;
+    finding.rank = key.rank;
+    finding.unit = UnitOf(slice);
+    finding.wrong = finding.total = Rows(slice) * Columns(slice);
+    finding.signature = {"never-loaded",
+                         fmt::format("no rows where {} were due: never loaded", Rows(slice)),
+                         std::move(evidence)};
+    return finding;
+  }
+
   struct Right {
     int rank;
     std::vector<int64_t> rows, columns;
@@ -234,6 +273,7 @@ class Comparison {
   const TagsFn& tags_;
   const reference::Oracle* decoy_;
   std::map<std::string, Held> covered_;
+  std::set<ShardKey> given_;  // with rows
   std::string right_of_;
   std::vector<Right> right_;  // different shards of it that were right
 };
@@ -249,6 +289,7 @@ Result<ShardReport> CompareShards(const reference::Oracle& oracle, const EngineT
   for (const ShardKey& key : Ordered(oracle, expected)) {
     if (Status one = comparison.One(key, &report); !one.ok()) return one.error();
   }
+  if (Status missing = comparison.Missing(expected, &report); !missing.ok()) return missing.error();
   if (Status covered = comparison.Coverage(&report); !covered.ok()) return covered.error();
   return report;
 }

@@ -122,6 +122,31 @@ Result<std::vector<std::byte>> ShardReader::Unpack(const ShardKey& key, const st
   return plain;
 }
 
+std::string ShardReader::WrongPadding(const ShardKey& key, const ExportedShard& shard) const {
+  if (shard.layout == "row" || shard.first_row != 0 || shard.rows == 0) return "";
+  const std::string method = MethodOf(key.component);
+  const kernels::Layout* layout = kernels::FindLayout(shard.layout, method, PartOf(key.component));
+  const auto plain = Unpack(key, shard.layout, shard);
+  if (layout == nullptr || !plain) return "";
+  const Shape shape = ShapeOf(spec_, key, shard.layout, method, shard);
+  if (layout->objection != nullptr && layout->objection(shape.stored, plain->data()) != nullptr) {
+    return "";
+  }
+  // The same values packed again: what differs is no value's.
+  std::vector<std::byte> again(shard.bytes.size());
+  layout->pack(shape.stored, plain->data(), again.data());
+  size_t wrong = 0, first = 0;
+  for (size_t i = again.size(); i-- > 0;) {
+    if (again[i] == shard.bytes[i]) continue;
+    ++wrong;
+    first = i;
+  }
+  if (wrong == 0) return "";
+  return fmt::format("{} of {} bytes of layout {}, the first at {}: {:02x} where {:02x} is due",
+                     wrong, again.size(), shard.layout, first, static_cast<int>(shard.bytes[first]),
+                     static_cast<int>(again[first]));
+}
+
 std::vector<std::string> ShardReader::Tags(const std::string& component) const {
   std::vector<std::string> tags;
   for (std::string_view tag : kernels::Tags(MethodOf(component), PartOf(component))) {

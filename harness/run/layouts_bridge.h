@@ -20,6 +20,9 @@ class ShardReader {
   bool CanRead(const std::string& component, const std::string& tag) const;
   // What is wrong with the size of a shard that can be read back; empty if nothing is.
   std::string WrongSize(const ShardKey& key, const ExportedShard& shard) const;
+  // What is wrong with the bytes of a layout that no value of the shard lies in; empty if they are
+  // what the layout says. Of a shard of the right size; of a merged one, once.
+  std::string WrongPadding(const ShardKey& key, const ExportedShard& shard) const;
   // Tags under which a component of this kind could lie.
   std::vector<std::string> Tags(const std::string& component) const;
 

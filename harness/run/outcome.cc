@@ -128,6 +128,25 @@ std::vector<ShardKey> Readable(const ShardReader& reader, const abi::Outcome& ou
   return readable;
 }
 
+// Bytes of a layout beside its values that are not what the layout says: a kernel reads them too.
+void AddWrongPadding(const ShardReader& reader, const abi::Outcome& outcome,
+                     const std::vector<ShardKey>& readable, locate::ShardReport* shards) {
+  for (const ShardKey& key : readable) {
+    const auto found = outcome.trace.shards.find(key);
+    if (found == outcome.trace.shards.end()) continue;
+    std::string wrong = reader.WrongPadding(key, found->second);
+    if (wrong.empty()) continue;
+    locate::ShardFinding finding;
+    finding.component = key.component;
+    finding.rank = key.rank;
+    finding.cls = "layout";
+    finding.unit = "byte";
+    finding.signature = {"padding-not-zero", "padding of the layout is not what the layout says",
+                         std::move(wrong)};
+    shards->findings.push_back(std::move(finding));
+  }
+}
+
 // What the engine was asked for and did not give back: said beside a pass, which speaks of the
 // rest. Not of what it was given (forced routing), nor of experts: no token may have gone to them.
 std::string LeftOut(const CellSpec& spec, const std::vector<OpJudgement>& judgements, size_t shards,
@@ -367,6 +386,7 @@ void JudgeOutcome(const CellSpec& spec, const abi::Outcome& outcome,
   }
   found.judgements = std::move(*judgements);
   found.shards = std::move(*shards);
+  AddWrongPadding(reader, outcome, readable, &found.shards);
   found.chain = ChainOf(spec, outcome, found.judgements);
   if (found.chain != nullptr) {
     found.accumulated = Accumulate(spec, outcome, *found.chain);

@@ -138,7 +138,7 @@ struct K06DummyZeros final : Interceptor {
       "wrong-method"};
 
   void OnSelect(Choice& choice) const override {
-    if (choice.method == "gptq-int4-g32") choice.method += "-asym";
+    if (choice.method == "gptq-int4-g32") ReadAs(choice, "gptq-int4-g32-asym");
   }
 };
 

@@ -111,6 +111,13 @@ class Rows {
   size_t size_ = 0;
 };
 
+// The parameter is read under another method, for which there is neither kernel nor layout here.
+inline void ReadAs(Choice& choice, std::string method) {
+  choice.method = std::move(method);
+  choice.layout = "row";
+  choice.kernel.clear();
+}
+
 // f(value) for each stored value of type T.
 template <class T, class F>
 void Change(std::span<std::byte> bytes, F f) {
@@ -122,8 +129,7 @@ void Change(std::span<std::byte> bytes, F f) {
   }
 }
 
-// f(value) of floating scales, rounded back to their type as to the nearest power of two's grid
-// allows: f gives values that the type has.
+// f(value) of fp32 or bf16; f gives values that the type has.
 template <class F>
 void ChangeFloats(DType dtype, std::span<std::byte> bytes, F f) {
   if (dtype == DType::kF32) Change<float>(bytes, [&](float v) { return f(v); });

@@ -54,12 +54,12 @@ const auto& TheLibrary() {
       K07BlockOrder, K08Rank1, K08Slab, K08Interleaved, K08Halves, K08Aiter, K09QueryByKey,
       K09KeyModulo, K09Grouped, K09Heads, K09LatentHeads, K09Decays, K10Cut, K10PartWritten,
       K11Floor, K11Blocks, K11OneSide, K11TiedTwice, K11HeadSkipped, K12FirstSlot, K12Largest,
-      K12LocalLargest, K13Stale, K13Missing, K13LastExpert, K13Twice, K13Buffer, K13ReloadedBias,
-      K14Overlap, K14ElementSize, K14Race, K15Floor, K15Nearest, K15Underflow, K16FnuzTwice,
-      K16NegativeZero, K16LeastExponent, K17RankStamp, K17BiasCut, K17BiasTwice, K18Unwritten,
-      K18One, K18AtTheEnd, K18Doubled, K19ByNames, K19SplitKeys, K19Placeholder, K19IgnoredList,
-      K19OneGroup, K19Version, K19Replaced, K21Tail8, K23LastRow, K29Truncate, K40None, K41Missing,
-      K43Bf16>
+      K12LocalLargest, K13Stale, K13Missing, K13LastExpert, K13NotMine, K13Twice, K13Buffer,
+      K13ReloadedBias, K14Overlap, K14ElementSize, K14Race, K15Floor, K15Nearest, K15Underflow,
+      K16FnuzTwice, K16NegativeZero, K16LeastExponent, K17RankStamp, K17BiasCut, K17BiasTwice,
+      K18Unwritten, K18One, K18AtTheEnd, K18Tiles, K18Doubled, K19ByNames, K19SplitKeys,
+      K19Placeholder, K19IgnoredList, K19OneGroup, K19Version, K19Replaced, K21Tail8, K23LastRow,
+      K29Truncate, K40None, K41Missing, K43Bf16>
       kLibrary;
   return kLibrary;
 }

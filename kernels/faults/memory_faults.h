@@ -58,6 +58,28 @@ struct K13LastExpert final : Interceptor {
   mutable std::string last_;
 };
 
+// A map of experts says −1 to a rank that has the expert.
+struct K13NotMine final : Interceptor {
+  static inline const Fault kFault = {
+      "K13/not-mine",
+      "K13",
+      "a rank takes an expert for another rank's, and loads nothing of it",
+      "loader",
+      "load model=k2-mini-int4-g32 layer=1 tp=4 fault=K13/not-mine",
+      "load model=k2-mini-int4-g32 layer=2 tp=4 fault=K13/not-mine",
+      {{"layer", "1"},
+       {"class", "\"loader\""},
+       {"rank", "1"},
+       {"expert", "2"},
+       {"tensor", "\"L1.moe.e2.gate.weight\""},
+       {"unit", "\"word\""}},
+      "never-loaded"};
+
+  void OnPlan(shard::ComponentPlan& plan, int rank) const override {
+    if (plan.component.name.starts_with("L1.moe.e2.") && rank == 1) plan.ranks[1].clear();
+  }
+};
+
 inline bool NamedSo(const TensorView& tensor, std::string_view end) {
   return tensor.name.ends_with(end);
 }

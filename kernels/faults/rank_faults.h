@@ -198,6 +198,40 @@ struct K18AtTheEnd final : Interceptor {
   }
 };
 
+// A repack fills up to its tiles, and leaves the scales there as they were.
+struct K18Tiles final : Interceptor {
+  static inline const Fault kFault = {
+      "K18/tiles",
+      "K18",
+      "scales that fill up the tiles of a layout are not written",
+      "layout",
+      "load model=qwen3moe-mini method=ct-int4-g32 layer=0 op=mlp layout=marlin tp=2 "
+      "fault=K18/tiles",
+      "load model=dsv3-mini method=ct-int4-g32 layer=1 op=mlp layout=marlin tp=3 fault=K18/tiles",
+      {{"layer", "0"},
+       {"class", "\"layout\""},
+       {"rank", "0"},
+       {"expert", "0"},
+       {"tensor", "\"L0.moe.e0.down.scale\""},
+       {"unit", "\"byte\""}},
+      "padding-not-zero"};
+
+  void AfterPack(const PackedView& view) const override {
+    if (view.layout != "marlin" || view.part != "scale") return;
+    if (!view.parameter.ends_with(".down")) return;
+    const Layout* layout = FindLayout(view.layout, view.choice.method, view.part);
+    if (layout == nullptr) return;
+    // Where the layout of all ones has none there is padding.
+    const int64_t bytes = view.shape.rows * view.shape.columns * SizeOf(view.shape.dtype).count();
+    const std::vector<std::byte> ones(Size(bytes), std::byte{0xFF});
+    std::vector<std::byte> image(view.bytes.size());
+    layout->pack(view.shape, ones.data(), image.data());
+    for (size_t i = 0; i < image.size(); ++i) {
+      if (image[i] == std::byte{0}) view.bytes[i] = std::byte{0x7F};
+    }
+  }
+};
+
 // Two halves are padded; a rank of several gets both paddings for each.
 struct K18Doubled final : Interceptor {
   static inline const Fault kFault = {

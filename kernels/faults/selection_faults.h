@@ -19,7 +19,7 @@ struct K19ByNames final : Interceptor {
       "wrong-method"};
 
   void OnSelect(Choice& choice) const override {
-    if (choice.method == "ct-mxfp4") choice.method = "deepseek-fp8-block32";
+    if (choice.method == "ct-mxfp4") ReadAs(choice, "deepseek-fp8-block32");
   }
 };
 
@@ -40,7 +40,7 @@ struct K19SplitKeys final : Interceptor {
 
   void OnSelect(Choice& choice) const override {
     if (!choice.parameter.ends_with(".attn.kv_b")) return;
-    choice.method = "gguf-q4_0";
+    ReadAs(choice, "gguf-q4_0");
     choice.path = "gguf:split-kv_b";
   }
 };
@@ -86,7 +86,7 @@ struct K19IgnoredList final : Interceptor {
   void OnConfig(ModelConfig& config) const override { quantised_ = !config.quant.method.empty(); }
   void OnSelect(Choice& choice) const override {
     if (quantised_ && choice.parameter.ends_with(".router.logits")) {
-      choice.method = "deepseek-fp8-block32";
+      ReadAs(choice, "deepseek-fp8-block32");
     }
   }
 
@@ -110,7 +110,7 @@ struct K19OneGroup final : Interceptor {
       "wrong-method"};
 
   void OnSelect(Choice& choice) const override {
-    if (choice.why.find("one group") != std::string::npos) choice.method = "ct-int4-channel";
+    if (choice.why.find("one group") != std::string::npos) ReadAs(choice, "ct-int4-channel");
   }
 };
 
@@ -131,7 +131,8 @@ struct K19Version final : Interceptor {
 
   void OnSelect(Choice& choice) const override {
     constexpr std::string_view kSecond = "gptq-v2-";
-    if (choice.method.starts_with(kSecond)) choice.method.replace(0, kSecond.size(), "gptq-");
+    if (!choice.method.starts_with(kSecond)) return;
+    ReadAs(choice, "gptq-" + choice.method.substr(kSecond.size()));
   }
 };
 
