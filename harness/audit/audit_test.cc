@@ -112,6 +112,9 @@ TEST(Audit, RefusalsSayWhatAndWhy) {
   EXPECT_TRUE(Degree(report, 2).bytes.empty());
   EXPECT_FALSE(Degree(report, 1).bytes.empty());
   EXPECT_EQ(At(report, "model.layers.0.mlp.router.weight", 2).legal, true);
+  // What is refused hides nothing.
+  EXPECT_TRUE(Hides(report, "K18", 1, "nothing is padded"));
+  EXPECT_FALSE(Hides(report, "K18", 2, "nothing is padded"));
 }
 
 TEST(Audit, WhatIsUnknownIsInventoried) {

@@ -238,6 +238,8 @@ class Judge {
       DegreeRow& row = report_.tps[d];
       if (!*row.legal) row.bytes.clear();
       for (Hidden& hidden : hiding_[d].Rows(config_)) {
+        // What is refused cannot be loaded, and so hides nothing.
+        if (hidden.tp > 0 && !*row.legal) continue;
         const bool known =
             std::any_of(report_.hidden.begin(), report_.hidden.end(), [&](const Hidden& other) {
               return hidden.tp == 0 && other.tp == 0 && other.kind == hidden.kind &&

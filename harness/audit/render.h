@@ -22,6 +22,13 @@ std::string RenderHtml(const Report& report);
 // "nan model.x.weight_scale (model.safetensors): holds ..." on one line, harmless to a terminal.
 std::string FindingLine(const Finding& finding);
 
+// The same predicate at several degrees is one row; no degrees: at any.
+struct HiddenRow {
+  const Hidden* first = nullptr;
+  std::vector<int> degrees;
+};
+std::vector<HiddenRow> HiddenRowsOf(const Report& report);
+
 // Tensors of one form: the same name but for numbers, method, shape and placement.
 struct Form {
   const TensorRow* first = nullptr;

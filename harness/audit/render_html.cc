@@ -108,11 +108,14 @@ std::string HiddenRows(const Report& report) {
   std::string out =
       "<h2>Faults that this geometry hides</h2>\n<div class=\"scroll\"><table>\n<tr><th>kind</th>"
       "<th>TP</th><th>why</th><th class=\"num\">tensors</th></tr>\n";
-  for (const Hidden& row : report.hidden) {
+  for (const HiddenRow& row : HiddenRowsOf(report)) {
+    const Hidden& hidden = *row.first;
     out += fmt::format(
         "<tr><td>{}</td><td>{}</td><td>{}</td><td class=\"num\" title=\"{}\">{}</td></tr>\n",
-        Escaped(row.kind), row.tp == 0 ? std::string("any") : std::to_string(row.tp),
-        Escaped(row.text), Escaped(row.first), row.tensors == 0 ? "" : std::to_string(row.tensors));
+        Escaped(hidden.kind),
+        row.degrees.empty() ? std::string("any") : fmt::format("{}", fmt::join(row.degrees, ", ")),
+        Escaped(hidden.text), Escaped(hidden.first),
+        hidden.tensors == 0 ? "" : std::to_string(hidden.tensors));
   }
   return out + "</table></div>\n";
 }

@@ -88,21 +88,15 @@ std::string Degrees(const Report& report) {
 
 std::string HiddenRows(const Report& report) {
   if (report.hidden.empty()) return "";
-  // The same at several degrees is one row.
-  std::map<std::tuple<std::string, std::string>, std::pair<std::vector<int>, const Hidden*>> rows;
-  for (const Hidden& row : report.hidden) {
-    auto& [degrees, first] = rows[{row.kind, row.text}];
-    if (row.tp > 0) degrees.push_back(row.tp);
-    if (first == nullptr) first = &row;
-  }
   std::string out = "\nfaults that this geometry hides\n";
-  for (const auto& [key, value] : rows) {
-    const auto& [degrees, first] = value;
+  for (const HiddenRow& row : HiddenRowsOf(report)) {
     const std::string tp =
-        degrees.empty() ? "any TP" : fmt::format("TP {}", fmt::join(degrees, ","));
+        row.degrees.empty() ? "any TP" : fmt::format("TP {}", fmt::join(row.degrees, ","));
     const std::string tensors =
-        first->tensors == 0 ? "" : fmt::format(" ({})", reports::Counted(first->tensors, "tensor"));
-    out += Hanging(fmt::format("{:<5}{:<12} ", std::get<0>(key), tp), std::get<1>(key) + tensors);
+        row.first->tensors == 0
+            ? ""
+            : fmt::format(" ({})", reports::Counted(row.first->tensors, "tensor"));
+    out += Hanging(fmt::format("{:<5}{:<12} ", row.first->kind, tp), row.first->text + tensors);
   }
   return out;
 }
@@ -128,6 +122,18 @@ std::string FindingLine(const Finding& f) {
       f.file.substr(f.file.rfind('/') == f.file.npos ? 0 : f.file.rfind('/') + 1);
   if (!file.empty()) line += f.tensor.empty() ? " " + file : " (" + file + ")";
   return Visible(line + ": " + f.detail);
+}
+
+std::vector<HiddenRow> HiddenRowsOf(const Report& report) {
+  std::map<std::pair<std::string, std::string>, HiddenRow> rows;
+  for (const Hidden& hidden : report.hidden) {
+    HiddenRow& row = rows[{hidden.kind, hidden.text}];
+    if (row.first == nullptr) row.first = &hidden;
+    if (hidden.tp > 0) row.degrees.push_back(hidden.tp);
+  }
+  std::vector<HiddenRow> list;
+  for (auto& [key, row] : rows) list.push_back(std::move(row));
+  return list;
 }
 
 std::vector<Form> FormsOf(const Report& report) {

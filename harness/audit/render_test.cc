@@ -157,6 +157,15 @@ TEST(Forms, GatherWhatDiffersOnlyInNumbers) {
   EXPECT_EQ(packed->bytes, 2'999'000);
 }
 
+TEST(Hidden, SeveralDegreesAreOneRow) {
+  Report report = Example();
+  report.hidden.push_back({"K03", 9, "one group", 2, "a.0.down.weight_scale"});
+  const auto rows = HiddenRowsOf(report);
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(rows[0].degrees, (std::vector<int>{7, 9}));
+  EXPECT_TRUE(rows[1].degrees.empty());
+}
+
 TEST(Text, Sizes) {
   EXPECT_EQ(SizeText(0), "0 B");
   EXPECT_EQ(SizeText(1023), "1023 B");

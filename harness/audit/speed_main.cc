@@ -126,7 +126,7 @@ int main(int argc, char** argv) {
   assay::audit::AuditOptions options;
   options.threads = threads;
   double read = 1e9, mapped = 1e9, audited = 1e9, whole = 1e9;
-  constexpr int kRounds = 5;
+  constexpr int kRounds = 12;
   long peak = 0;
   for (int round = 0; round < kRounds; ++round) {
     const auto start = Clock::now();
