@@ -84,7 +84,7 @@ class Auditor {
     ReadValues();
     JudgeValues(listing_, facts_, &report_);
     for (auto& [index, g_idx] : facts_.g_idx) {
-      if (g_idx.finding) report_.findings.push_back(*g_idx.finding);
+      if (g_idx.finding) Tell(*g_idx.finding);
     }
     JudgeDegrees(listing_, facts_, &report_);
     Conclude();
@@ -95,7 +95,6 @@ class Auditor {
   // Roles, methods, and what does not fit between names, types and shapes.
   void ReadHeaders() {
     const size_t count = listing_.entries().size();
-    facts_.roles.reserve(count);
     facts_.lenses.reserve(count);
     report_.tensors.reserve(count);
     std::map<std::string, uint32_t> methods;
@@ -105,7 +104,6 @@ class Auditor {
       const Role role = RoleOf(view, listing_);
       const Module* module = modules.Of(view, role);
       CheckHeader(entry, role, module);
-      facts_.roles.push_back(role);
       facts_.lenses.push_back(
           LensOf(view, role, listing_, module == nullptr ? Coding() : module->coding));
       const std::string id = MethodOf(view, role, module);
@@ -136,7 +134,7 @@ class Auditor {
                        role.allowed));
     }
     if (module != nullptr && IsMain(*module, view)) {
-      for (Finding& finding : CheckModule(*module)) report_.findings.push_back(std::move(finding));
+      for (Finding& finding : CheckModule(*module)) Tell(std::move(finding));
     }
     if (module == nullptr && BelongsToCodes(role.part) && role.suffix != ".scale" &&
         !HasWeight(view, role)) {
@@ -161,9 +159,17 @@ class Auditor {
     report_.findings.push_back({std::move(kind), view.name, file, std::move(detail)});
   }
 
+  // Of a tensor that is in the listing, whose file only the listing knows.
+  void Tell(Finding finding) {
+    if (const auto index = listing_.IndexOf(finding.tensor)) {
+      finding.file = listing_.files[listing_.entries()[*index].file];
+    }
+    report_.findings.push_back(std::move(finding));
+  }
+
   void ReadValues() {
     const auto& entries = listing_.entries();
-    facts_.tallies.resize(entries.size());
+    facts_.read_as.resize(entries.size());
     std::vector<size_t> order(entries.size());
     std::iota(order.begin(), order.end(), size_t{0});
     std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
@@ -174,7 +180,8 @@ class Auditor {
     items.reserve(order.size());
     uint64_t largest_whole = 0;
     for (const size_t i : order) {
-      const Part part = facts_.roles[i].part;
+      const Part part = RoleOf(entries[i].view, listing_).part;
+      facts_.read_as[i] = static_cast<uint32_t>(items.size());
       const bool whole = part == Part::kShape || part == Part::kGIdx ||
                          (entries[i].bytes <= kScalarBytes && BelongsToCodes(part));
       if (whole) largest_whole = std::max(largest_whole, entries[i].bytes);
@@ -196,7 +203,7 @@ class Auditor {
       LookWhole(order[item], bytes);
     };
     StreamResult result = Stream(listing_.files, items, stream);
-    for (size_t i = 0; i < order.size(); ++i) facts_.tallies[order[i]] = result.tallies[i];
+    facts_.tallies = std::move(result.tallies);
     report_.speed = {static_cast<int64_t>(result.bytes), result.seconds, options_.threads};
     for (const StreamError& error : result.errors) AddUnreadable(error, order);
   }
@@ -212,7 +219,7 @@ class Auditor {
   // Small tensors whose values are compared with others' shapes. In a worker's thread.
   void LookWhole(size_t index, std::span<const std::byte> bytes) {
     const TensorView& view = listing_.entries()[index].view;
-    const Role& role = facts_.roles[index];
+    const Role role = RoleOf(view, listing_);
     const auto module = ReadModule(ModuleOf(view.name, role), listing_,
                                    listing_.config ? &*listing_.config : nullptr);
     if (role.part == Part::kGIdx) {
@@ -232,11 +239,17 @@ class Auditor {
   }
 
   void Conclude() {
-    for (auto& [index, finding] : stated_) report_.findings.push_back(std::move(finding));
+    for (auto& [index, finding] : stated_) Tell(std::move(finding));
     DropEchoes();
     ExplainMissing();
     Cap(&report_.findings);
     Cap(&report_.notes);
+    // Names and shapes are kept once: the listing had them so far.
+    std::vector<Listing::Entry> entries = listing_.Take();
+    for (size_t i = 0; i < entries.size(); ++i) {
+      report_.tensors[i].name = std::move(entries[i].view.name);
+      report_.tensors[i].shape = std::move(entries[i].view.shape);
+    }
   }
 
   // The planner's complaint about a tensor, or about one that a broken file would have had, repeats

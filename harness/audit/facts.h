@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <vector>
 
@@ -12,9 +13,11 @@ namespace assay::audit {
 
 // [index] of a Listing's entries.
 struct Facts {
-  std::vector<Role> roles;
   std::vector<Lens> lenses;
+  // In the order in which they were read; `read_as` is their place there.
   std::vector<Tally> tallies;
+  std::vector<uint32_t> read_as;
+  const Tally& TallyOf(size_t index) const { return tallies[read_as[index]]; }
   std::map<size_t, GIdx> g_idx;                      // of tensors that are one
   std::map<size_t, std::vector<std::byte>> scalars;  // bytes of tensors of one value
 };

@@ -178,7 +178,7 @@ class Judge {
     placed.plan = verdict.plan ? &*verdict.plan : nullptr;
     placed.tp = report_.tps[d].tp;
     if (const auto index = listing_.IndexOf(component.source)) {
-      placed.tally = &facts_.tallies[*index];
+      placed.tally = &facts_.TallyOf(*index);
       if (const auto at = facts_.g_idx.find(*index); at != facts_.g_idx.end()) {
         placed.g_idx = &at->second;
       }
@@ -263,23 +263,24 @@ class Judge {
     for (size_t i = 0; i < taken_.size(); ++i) {
       if (taken_[i]) continue;
       TensorRow& row = report_.tensors[i];
-      if (facts_.roles[i].part == Part::kShape) {
+      const std::string& name = listing_.entries()[i].view.name;
+      if (RoleOf(listing_.entries()[i].view, listing_).part == Part::kShape) {
         if (!checked) checked = Intern(Everywhere("checked, not loaded", true, ""));
         row.placement = *checked;
         continue;
       }
-      if (failed_.count(row.name.substr(0, row.name.rfind('.'))) > 0) {
+      if (failed_.count(name.substr(0, name.rfind('.'))) > 0) {
         // What is wrong with its parameter was said.
         row.placement = Intern(Everywhere("", std::nullopt, "its parameter cannot be planned"));
         for (DegreeRow& degree : report_.tps) ++degree.unplanned;
         continue;
       }
-      const std::string passed = shard::WhyPassed(config_, row.name);
+      const std::string passed = shard::WhyPassed(config_, name);
       const std::string why =
           passed.empty() ? "no parameter that the config implies takes it" : passed;
       row.placement = Intern(Everywhere("", std::nullopt, why));
       for (DegreeRow& degree : report_.tps) ++degree.unplanned;
-      const std::string form = passed.empty() ? PatternOf(row.name) : std::string();
+      const std::string form = passed.empty() ? PatternOf(name) : std::string();
       ++notes.emplace(std::pair(why, form), std::pair(int64_t{0}, i)).first->second.first;
     }
     for (const auto& [key, where] : notes) {
@@ -287,7 +288,7 @@ class Judge {
       const auto& [count, first] = where;
       std::string more = count == 1 ? "" : fmt::format(" ({} more)", count - 1);
       if (count > 1 && !form.empty()) more = fmt::format(" ({} more of {})", count - 1, form);
-      report_.notes.push_back({"unused", report_.tensors[first].name,
+      report_.notes.push_back({"unused", listing_.entries()[first].view.name,
                                listing_.files[listing_.entries()[first].file], why + more});
     }
   }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "harness/audit/report.h"
@@ -19,7 +20,7 @@ class Listing : public TensorSource {
  public:
   struct Entry {
     TensorView view;
-    uint32_t file = 0;    // index into files()
+    uint32_t file = 0;    // index into files; the view does not say it
     uint64_t offset = 0;  // of the first byte in the file
     uint64_t bytes = 0;   // that are there; 0: nothing of it can be read
   };
@@ -38,6 +39,8 @@ class Listing : public TensorSource {
   std::vector<std::string> Names() const override;
   const std::vector<Entry>& entries() const { return entries_; }
   std::optional<size_t> IndexOf(std::string_view name) const;
+  // Gives up the entries, and with them what Find finds.
+  std::vector<Entry> Take() { return std::move(entries_); }
 
   std::vector<std::string> files;  // paths of those that have tensors
   int64_t file_count = 0;          // of all that were looked at

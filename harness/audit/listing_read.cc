@@ -22,7 +22,8 @@ class Reader {
       // Of a damaged tensor nothing is read: what is wrong with it was said.
       entry.bytes = whole && bytes ? static_cast<uint64_t>(bytes->count()) : 0;
       entry.view = std::move(tensor.view);
-      entry.view.file = tensor.file;
+      entry.view.file.clear();  // `file` says it; long paths are not kept for each
+      entry.view.file.shrink_to_fit();
       entries_.push_back(std::move(entry));
     }
     tensors->clear();

@@ -103,12 +103,12 @@ class Values {
 
   void Judge(size_t i) {
     const Lens& lens = facts_.lenses[i];
-    const Tally& tally = facts_.tallies[i];
+    const Tally& tally = facts_.TallyOf(i);
     for (const Row& row : kRows) {
       if (row.watch != lens.watch || tally.of(row.issue).count == 0) continue;
       const Tally::Entry& entry = tally.of(row.issue);
       const TensorView& view = listing_.entries()[i].view;
-      const std::string place = PlaceOf(view, facts_.roles[i], entry.first, UnitOf(lens));
+      const std::string place = PlaceOf(view, RoleOf(view, listing_), entry.first, UnitOf(lens));
       const std::string where =
           place.empty() ? "" : (entry.count == 1 ? " at " : ", the first at ") + place;
       const std::string count = entry.count == 1
@@ -123,16 +123,16 @@ class Values {
 
  private:
   void AllZero(size_t i) {
-    const Role& role = facts_.roles[i];
     const TensorView& view = listing_.entries()[i].view;
+    const Role role = RoleOf(view, listing_);
     const bool weights = role.part == Part::kCodes || role.part == Part::kBlocks ||
                          (role.part == Part::kDense && view.shape.size() >= 2);
-    const bool told = facts_.tallies[i].of(Issue::kZero).count > 0;
+    const bool told = facts_.TallyOf(i).of(Issue::kZero).count > 0;
     const bool expected = role.part != Part::kDense && role.part != Part::kScale && !weights;
     if (expected || (told && role.part == Part::kScale)) return;
     Tell(weights, "all-zero", i,
          fmt::format("every one of its {} bytes is zero; weights that were never written look so",
-                     facts_.tallies[i].bytes));
+                     facts_.TallyOf(i).bytes));
   }
 
   void Tell(bool finding, std::string kind, size_t i, std::string detail) {
