@@ -33,7 +33,7 @@ constexpr std::array<Verb, 21> kVerbs = {{
     {"report", "render a run's results again, merge its shards", Report},
     {"bench", "kernels at speed", Bench},
     {"emulator", "install or examine an emulator", nullptr},
-    {"audit", "a checkpoint: legality, integrity, coverage", nullptr},
+    {"audit", "a checkpoint: legality, integrity, coverage", Audit},
     {"compare", "two traces or dumps", nullptr},
     {"diagnose", "from symptoms to the next cell", nullptr},
     {"replay", "a bundle", nullptr},

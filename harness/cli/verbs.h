@@ -10,5 +10,6 @@ int Golden(int argc, char** argv);
 int Mutate(int argc, char** argv);
 int Report(int argc, char** argv);
 int Bench(int argc, char** argv);
+int Audit(int argc, char** argv);
 
 }  // namespace assay::cli
