@@ -21,6 +21,17 @@ std::string Mxfp4() { return CopyOf("goldens/quantised/gptoss-mini-mxfp4", "case
 std::string Fp8() { return CopyOf("goldens/quantised/qwen3moe-mini-fp8", "case"); }
 std::string GptqClean() { return Gptq("case", Identity()); }
 
+std::string Slim() { return ModelSlim("case"); }
+
+// A folder whose only file is one of GGUF's.
+std::string Gguf() {
+  const std::string folder = Fresh("case");
+  fs::create_directories(folder);
+  fs::copy_file(fs::canonical("goldens/formats/formats.gguf"), folder + "/formats.gguf");
+  fs::permissions(folder + "/formats.gguf", fs::perms::owner_read | fs::perms::owner_write);
+  return folder;
+}
+
 constexpr const char* kGptqModule = "model.layers.0.mlp.up_proj.";
 
 struct Case {
@@ -283,6 +294,68 @@ std::vector<Case> Cases() {
        "missing",
        Expert(1, "up_proj.weight_packed"),
        {"scale"}},
+      {"TrailingBytes",
+       Layer,
+       [](const std::string& f) {
+         WriteText(f + "/" + kLastFile, ReadText(f + "/" + kLastFile) + "more");
+       },
+       "trailing",
+       "",
+       {kLastFile, "4 bytes"}},
+      {"NameTwiceInOneHeader",
+       Layer,
+       [](const std::string& f) {
+         EditHeader(f + "/" + kLastFile, [](std::string* header) {
+           Replace(header, "\"" + Expert(3, "up_proj.weight_packed") + "\"",
+                   "\"" + Expert(2, "up_proj.weight_packed") + "\"");
+         });
+       },
+       "duplicate",
+       Expert(2, "up_proj.weight_packed"),
+       {}},
+      {"IndexThatIsNoJson",
+       Layer,
+       [](const std::string& f) { WriteText(f + "/model.safetensors.index.json", "{"); },
+       "index",
+       "",
+       {"model.safetensors.index.json"}},
+      {"NoConfig",
+       Layer,
+       [](const std::string& f) { fs::remove(f + "/config.json"); },
+       "config",
+       "",
+       {"config.json"}},
+      {"OffsetOutOfRange",
+       Slim,
+       [](const std::string& f) {
+         Poke(f + "/model.safetensors", "model.layers.0.mlp.up_proj.weight_offset", 5 * 4,
+              Little(200.0f));
+       },
+       "zero-point",
+       "model.layers.0.mlp.up_proj.weight_offset",
+       {"row 5", "-128 to 127"}},
+      {"GgufTruncated",
+       Gguf,
+       [](const std::string& f) {
+         fs::resize_file(f + "/formats.gguf", fs::file_size(f + "/formats.gguf") - 64);
+       },
+       "truncated",
+       "",
+       {"formats.gguf"}},
+      {"GgufNanScale",
+       Gguf,
+       [](const std::string& f) {
+         Poke(f + "/formats.gguf", "quantised.q4_0", (5 + 1) * 18, "\xff\x7f");
+       },
+       "nan",
+       "quantised.q4_0",
+       {"row 1, block 1"}},
+      {"GgufE8M0Nan",
+       Gguf,
+       [](const std::string& f) { Poke(f + "/formats.gguf", "quantised.mxfp4", 3 * 17, "\xff"); },
+       "nan",
+       "quantised.mxfp4",
+       {"row 0, block 3"}},
       {"ConfigWantsMore",
        Layer,
        [](const std::string& f) {

@@ -12,6 +12,7 @@
 
 #include "harness/audit/k2_layer.h"
 #include "harness/audit/render.h"
+#include "harness/checkpoint/gguf.h"
 #include "harness/checkpoint/safetensors.h"
 
 namespace assay::audit::testing {
@@ -48,6 +49,21 @@ std::string CopyOf(const std::string& from, const std::string& name) {
     fs::copy_file(fs::canonical(entry.path()), to);
     fs::permissions(to, fs::perms::owner_read | fs::perms::owner_write);
   }
+  return folder;
+}
+
+std::string ModelSlim(const std::string& name) {
+  const std::string folder = Fresh(name), module = "model.layers.0.mlp.up_proj.";
+  fs::create_directories(folder);
+  std::string codes, scales;
+  for (int i = 0; i < 8 * 32; ++i) codes += static_cast<char>(i * 7);
+  for (int i = 0; i < 8; ++i) scales += Little(0.01f * static_cast<float>(i + 1));
+  WriteRaw(folder + "/model.safetensors",
+           {{module + "weight", "I8", {8, 32}, codes},
+            {module + "weight_scale", "F32", {8, 1}, scales},
+            {module + "weight_offset", "F32", {8, 1}, std::string(32, '\0')}});
+  WriteText(folder + "/config.json",
+            R"({"architectures":["OtherForCausalLM"],"model_type":"other"})");
   return folder;
 }
 
@@ -103,7 +119,14 @@ std::string ReadText(const std::string& path) {
 void Poke(const std::string& file, const std::string& tensor, uint64_t at,
           const std::string& value) {
   uint64_t offset = 0;
-  {
+  if (file.ends_with(".gguf")) {
+    const auto opened = GgufFile::Open(file);
+    ASSERT_TRUE(opened.ok()) << opened.error().message;
+    const TensorView* view = (*opened)->Find(tensor);
+    ASSERT_NE(view, nullptr) << tensor;
+    ASSERT_LE(at + value.size(), view->bytes.size());
+    offset = static_cast<uint64_t>(view->bytes.data() - (*opened)->header().data()) + at;
+  } else {
     const auto opened = SafetensorsFile::Open(file);
     ASSERT_TRUE(opened.ok()) << opened.error().message;
     const TensorView* view = (*opened)->Find(tensor);

@@ -30,6 +30,9 @@ std::string CopyOf(const std::string& from, const std::string& name);
 std::string Gptq(const std::string& name, const std::vector<int32_t>& g_idx);
 std::vector<int32_t> Identity();
 
+// One linear layer of the same name as ModelSlim stores W8A8: codes, scales, offsets [8, 1].
+std::string ModelSlim(const std::string& name);
+
 struct Raw {
   std::string name, dtype;
   std::vector<int64_t> shape;
