@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <map>
+#include <ostream>
 #include <regex>
 #include <set>
 #include <sstream>
@@ -166,6 +167,9 @@ struct Reach {
   const char* fault;
   const char* components;
   std::set<int> healthy = {};
+  friend std::ostream& operator<<(std::ostream& out, const Reach& reach) {
+    return out << reach.fault;
+  }
 };
 
 const Reach kReaches[] = {

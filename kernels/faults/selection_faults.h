@@ -30,12 +30,12 @@ struct K19SplitKeys final : Interceptor {
       "K19",
       "a dense kv_b is taken on the path of GGUF's split k_b and v_b",
       "selection",
-      "load model=k2-mini-int4-g32 layer=1 op=attn tp=2 fault=K19/split-keys",
-      "load model=k2-mini-int4-g32 layer=1 op=mlp tp=2 fault=K19/split-keys",
+      "load model=k3-mini method=modelslim-w4a8 layer=3 op=attn tp=2 fault=K19/split-keys",
+      "load model=k3-mini method=modelslim-w4a8 layer=0 op=attn tp=1 fault=K19/split-keys",
       {{"class", "\"selection\""},
-       {"layer", "1"},
+       {"layer", "3"},
        {"rank", "0"},
-       {"tensor", "\"L1.attn.kv_b.weight\""}},
+       {"tensor", "\"L3.attn.kv_b.weight\""}},
       "wrong-method"};
 
   void OnSelect(Choice& choice) const override {
@@ -52,12 +52,12 @@ struct K19Placeholder final : Interceptor {
       "K19",
       "kv_b is made for a path that loads nothing into it",
       "loader",
-      "load model=k2-mini-int4-g32 layer=1 op=attn tp=2 fault=K19/placeholder",
-      "load model=k2-mini-int4-g32 layer=1 op=mlp tp=2 fault=K19/placeholder",
+      "load model=k3-mini method=modelslim-w4a8 layer=3 op=attn tp=2 fault=K19/placeholder",
+      "load model=k3-mini method=modelslim-w4a8 layer=0 op=attn tp=1 fault=K19/placeholder",
       {{"class", "\"loader\""},
-       {"layer", "1"},
+       {"layer", "3"},
        {"rank", "0"},
-       {"tensor", "\"L1.attn.kv_b.weight\""},
+       {"tensor", "\"L3.attn.kv_b.weight\""},
        {"unit", "\"element\""},
        {"index", "[0, 0]"}},
       "never-loaded"};
