@@ -13,6 +13,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "harness/abi/contract.h"
@@ -190,6 +191,7 @@ struct Slice {
 };
 
 // A tensor of the checkpoint that no component takes.
+inline constexpr std::string_view kNotPlanned = "not yet planned";
 struct UnusedTensor {
   std::string tensor;
   std::string reason;  // why that is as it should be; empty: nothing explains it, a finding

@@ -46,7 +46,7 @@ std::string ReasonFor(const std::string& name, const ModelConfig& config,
         SameBytes(source.Find(name), source.Find(config.prefix + "embed_tokens.weight"));
     return same ? "a copy of the embedding, which is tied" : "";
   }
-  if (IsUnplanned(config, name)) return "not yet planned";
+  if (IsUnplanned(config, name)) return std::string(kNotPlanned);
   if (IsBiasOfZeros(source, name)) return "zeros that GPTQ's packers write for a bias";
   const bool mtp_layer = NumberAfter(name, config.prefix + "layers.") >= config.layers;
   if (mtp_layer || name.starts_with("mtp.") || name.starts_with("model.mtp.")) {

@@ -246,6 +246,25 @@ Breaches TestsOfOneName(const std::vector<SourceFile>& tree) {
   return breaches;
 }
 
+Breaches TestsOfTableThatAreMissing(const std::vector<SourceFile>& tree, const std::string& table) {
+  static const std::regex kEntry(
+      R"j("file":\s*"([^"]+)",\s*"name":\s*"([A-Za-z0-9_]+)\.([A-Za-z0-9_]+)")j");
+  Breaches breaches;
+  for (auto at = std::sregex_iterator(table.begin(), table.end(), kEntry);
+       at != std::sregex_iterator(); ++at) {
+    const std::string path = (*at)[1], suite = (*at)[2], test = (*at)[3];
+    const auto file =
+        std::find_if(tree.begin(), tree.end(), [&](const SourceFile& f) { return f.path == path; });
+    bool found = false;
+    for (const char* macro : {"TEST(", "TEST_P(", "TEST_F("}) {
+      found = found || (file != tree.end() &&
+                        file->text.find(macro + suite + ", " + test + ")") != std::string::npos);
+    }
+    if (!found) breaches.push_back(fmt::format("{}: no test {}.{}", path, suite, test));
+  }
+  return breaches;
+}
+
 Breaches RoomsWithoutReadme(const std::vector<SourceFile>& tree) {
   std::set<std::string> rooms, with_readme;
   for (const SourceFile& file : tree) {

@@ -33,6 +33,9 @@ Breaches TargetsWithoutTest(const std::vector<SourceFile>& tree,
 Breaches TestsOfOneName(const std::vector<SourceFile>& tree);
 
 // Every room has a README.md: the folders of harness/, and the other folders of the root.
+// Tests that the table of bug reports names ("file": ..., "name": "Suite.Test") and that are not in
+// that file.
+Breaches TestsOfTableThatAreMissing(const std::vector<SourceFile>& tree, const std::string& table);
 Breaches RoomsWithoutReadme(const std::vector<SourceFile>& tree);
 
 }  // namespace assay::tests

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <fstream>
+#include <sstream>
 #include <string>
 
 namespace assay::tests {
@@ -44,6 +46,13 @@ TEST(Tidy, EveryTestFileIsInATarget) {
 }
 TEST(Tidy, EveryTestTargetHasATest) { ExpectNone(TargetsWithoutTest(Tree(), AllTargets(Tree()))); }
 TEST(Tidy, NoTwoTestsOfOneName) { ExpectNone(TestsOfOneName(Tree())); }
+TEST(Tidy, TestsOfTheBugTableExist) {
+  std::ifstream in(RepositoryRoot() + "/matrix/bugs.json");
+  std::stringstream table;
+  table << in.rdbuf();
+  EXPECT_FALSE(table.str().empty());
+  ExpectNone(TestsOfTableThatAreMissing(Tree(), table.str()));
+}
 TEST(Tidy, EveryRoomHasAReadme) { ExpectNone(RoomsWithoutReadme(Tree())); }
 
 // Each rule on snippets that break it, and on their legal neighbours.
@@ -124,6 +133,18 @@ TEST(TidyControl, TestsAndTargets) {
   EXPECT_EQ(TestFilesWithoutTarget(tree, targets), Breaches{"b/lost_test.cc: in no test target"});
   EXPECT_EQ(TargetsWithoutTest(tree, targets), Breaches{"//a:empty_test: no TEST in its sources"});
   EXPECT_EQ(TestsOfOneName(tree), Breaches{"b/lost_test.cc:1: Suite.One is also at a/x_test.cc:1"});
+}
+
+TEST(TidyControl, TestsOfTheBugTable) {
+  const std::vector<SourceFile> tree = {{"a/b_test.cc", "TEST(Suite, One) {}"}};
+  const auto missing = [&](const std::string& name) {
+    return TestsOfTableThatAreMissing(
+               tree, R"j({"tests": [{"file": "a/b_test.cc", "name": ")j" + name + R"j("}]})j")
+        .size();
+  };
+  EXPECT_EQ(missing("Suite.One"), 0u);
+  EXPECT_EQ(missing("Suite.Two"), 1u);
+  EXPECT_EQ(missing("Other.One"), 1u);
 }
 
 TEST(TidyControl, Rooms) {

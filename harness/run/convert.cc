@@ -37,7 +37,7 @@ Result<std::unique_ptr<ConvertedModel>> Make(const Model& model, const std::stri
   if (!components) return components.error();
   converted->components = std::move(*components);
   for (const shard::Component& component : converted->components) {
-    if (component.name.ends_with(".weight")) {
+    if (component.name.ends_with(".weight") && ParseScheme(component.method)) {
       converted->method_of[ParameterOf(component.name)] = component.method;
     }
   }

@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "harness/units/scheme.h"
+
 namespace assay::run {
 namespace {
 
@@ -50,6 +52,7 @@ int64_t ElementsOf(const shard::Component& c) {
 void FindMethods(Model* model) {
   for (const shard::Component& component : model->components) {
     if (!component.name.ends_with(".weight") || !IsMatrix(component)) continue;
+    if (!ParseScheme(component.method)) continue;  // a table of integers
     const std::string parameter = ParameterOf(component.name);
     model->method_of[parameter] = component.method;
     model->elements_of[parameter] = ElementsOf(component);

@@ -302,7 +302,7 @@ void ReadPass(const CellSpec& spec, const Findings& found, size_t expected, Cell
   result->reason =
       Together({LeftOut(spec, found.judgements, expected, compared),
                 found.chain == nullptr ? "" : ChainLeftOut(*found.chain, found.accumulated),
-                SameInBoth(spec), load ? PassedOver(spec) : ""});
+                SameInBoth(spec), load ? NotPlanned(spec) : ""});
 }
 
 // What ran is not what was asked for, or not what the engine lists; true if so.

@@ -81,16 +81,13 @@ std::string UnusedTensors(const CellSpec& spec) {
                      names.front());
 }
 
-std::string PassedOver(const CellSpec& spec) {
-  std::map<std::string, int> reasons;
+std::string NotPlanned(const CellSpec& spec) {
+  std::vector<std::string> names;
   for (const reference::UnusedTensor& unused : spec.oracle->Unused()) {
-    if (!unused.reason.empty()) ++reasons[unused.reason];
+    if (unused.reason == reference::kNotPlanned) names.push_back(unused.tensor);
   }
-  std::vector<std::string> parts;
-  for (const auto& [reason, count] : reasons) {
-    parts.push_back(fmt::format("{} tensors passed over: {}", count, reason));
-  }
-  return fmt::format("{}", fmt::join(parts, "; "));
+  if (names.empty()) return "";
+  return fmt::format("{} tensors are not yet planned, the first {}", names.size(), names.front());
 }
 
 }  // namespace assay::run

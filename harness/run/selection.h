@@ -22,7 +22,7 @@ std::vector<Divergence> WrongLayouts(const CellSpec& spec, const EngineTrace& tr
 // Tensors of a whole checkpoint that no parameter takes and that nothing explains, as one sentence;
 // empty if there are none. Of a cell that loads the whole model.
 std::string UnusedTensors(const CellSpec& spec);
-// Those that are passed over with a reason, counted by reason: "3 tensors: not yet planned ...".
-std::string PassedOver(const CellSpec& spec);
+// Those that nobody here plans yet (an attention whose family has no oracle), as one sentence.
+std::string NotPlanned(const CellSpec& spec);
 
 }  // namespace assay::run

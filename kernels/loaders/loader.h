@@ -30,7 +30,8 @@ class Loader {
   // written exactly once, and at the end every part that was due must have been. What is there
   // already is replaced if `replaces`, else an error. Throws EngineError; `into` is then as it was.
   // - A parameter of which one tensor is named must be named with all of them.
-  // - A load of the whole model (embedding, norm and layers named, layer -1) must name everything.
+  // - A load of the whole model (embedding, norm and layers with both blocks named, layer -1) must
+  //   name everything.
   // - A component that the request's plan lists must be there.
   // - A tensor that no parameter takes is an error, but for those that the planner passes over.
   void Load(const assay_load& request, bool replaces, RankParameters* into);

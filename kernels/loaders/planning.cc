@@ -96,9 +96,19 @@ void CheckUneven(const std::vector<shard::ComponentPlan>& plan) {
 void Loader::Plan(Job* job) {
   const std::set<int64_t> layers = LayersOf(job->config, job->names);
   const auto ends = Listed(job->config, job->tensors, Ends());
-  // A whole model is one where layers hang between an embedding and a final norm.
+  // A whole model is one where layers hang between an embedding and a final norm, each with both of
+  // its blocks: attention or MLPs may be loaded alone.
   job->whole = job->whole && !layers.empty() && IsListed(ends, "embed.weight") &&
                IsListed(ends, "final_norm.weight");
+  if (job->whole) {
+    const int64_t first = *layers.begin();
+    Selection selection;
+    selection.layer = first;
+    selection.present_only = true;
+    const auto blocks = Listed(job->config, job->tensors, selection);
+    job->whole = IsListed(blocks, fmt::format("L{}.input_norm.weight", first)) &&
+                 IsListed(blocks, fmt::format("L{}.post_norm.weight", first));
+  }
   std::vector<Selection> selections;
   if (job->whole) {
     selections.emplace_back();

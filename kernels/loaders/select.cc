@@ -148,8 +148,11 @@ std::string Demanded(const ParameterFacts& facts, const Mode& mode, const Scheme
     *why = "placed on gpu";
     return std::string(kMarlin);
   }
-  if (facts.method != mode.method || mode.layout.empty()) return "";
-  std::string tag = mode.layout;
+  // Activations in FP8 or FP4 under E8M0 scales are AITER's modes, and each has its layout.
+  const bool mx = mode.act.starts_with("amx") && mode.kernel.empty();
+  const bool states = facts.method == mode.method && !mode.layout.empty();
+  if (!states && !(mx && IsFourBitFloat(scheme.family))) return "";
+  std::string tag = states ? mode.layout : std::string(kAiter);
   if (tag == kAiter) {
     if (!IsFourBitFloat(scheme.family)) return "row";
     const AiterLayouts layouts = AiterLayoutFor(ModeOf(mode.act));
@@ -184,7 +187,7 @@ const LinearKernel* ChooseKernel(std::string_view method, std::string_view layou
   const bool keeps = method == kUnquantised || mode.act.empty();
   const std::string_view act = keeps ? kA16 : std::string_view(mode.act);
   for (const LinearKernel& row : kernels) {
-    if (row.tier != mode.tier || row.how != mode.how || row.method != method) continue;
+    if (row.tier != mode.tier || row.how != mode.how || !Takes(row, method)) continue;
     if (named && row.name != mode.kernel) continue;
     if (!layout.empty() && row.layout != layout) continue;
     // A kernel that was asked for by name brings its own.
@@ -277,7 +280,7 @@ Status CheckMode(const Mode& mode, std::span<const LinearKernel> kernels) {
   const auto scheme = ParseScheme(mode.method);
   if (!scheme) return unsupported(fmt::format("method '{}' is unknown", mode.method));
   const bool built = std::any_of(kernels.begin(), kernels.end(), [&](const LinearKernel& row) {
-    return row.method == mode.method && row.tier == mode.tier && row.how == mode.how;
+    return Takes(row, mode.method) && row.tier == mode.tier && row.how == mode.how;
   });
   const auto said = [](std::string_view key, const std::string& value) {
     return value.empty() ? std::string() : fmt::format(" {} {}", key, value);

@@ -144,6 +144,10 @@ TEST(Select, AitersPreShufflesByTheActivation) {
   EXPECT_EQ(tags("a16"), "aiter-interleaved aiter-klane");
   EXPECT_EQ(tags("amxfp8"), "aiter-interleaved aiter-klane");
   EXPECT_EQ(tags("amxfp4"), "aiter-separated aiter-separated");
+  // The activation alone says which, whatever the session's method is.
+  const Mode mode = Stated("bf16", "", "amxfp4");
+  EXPECT_EQ(Select(Facts(kDown, "ct-mxfp4"), mode, kRows).layout, "aiter-separated");
+  EXPECT_EQ(Select(Facts(kDown, "ct-int4-g32"), mode, kRows).layout, "row");
   // A tag that weaves gate and up is another one where there is no up.
   const Mode woven = Stated("quark-mxfp4", "aiter-interleaved");
   EXPECT_EQ(Select(Facts(kQ, "quark-mxfp4"), woven, kRows).layout, "aiter-klane");
