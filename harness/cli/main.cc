@@ -23,7 +23,7 @@ struct Verb {
   int (*run)(int argc, char** argv);  // nullptr: not built yet, or the launcher's own
 };
 
-constexpr std::array<Verb, 21> kVerbs = {{
+constexpr std::array<Verb, 22> kVerbs = {{
     {"run", "the matrix, a selection of it, or one problem string", Run},
     {"test", "the project's own tests", nullptr},
     {"list", "cells, and kernels without cells", List},
@@ -34,6 +34,7 @@ constexpr std::array<Verb, 21> kVerbs = {{
     {"bench", "kernels at speed", Bench},
     {"emulator", "install or examine an emulator", nullptr},
     {"audit", "a checkpoint: legality, integrity, coverage", Audit},
+    {"quantise", "a dense checkpoint in another storage method", Quantise},
     {"compare", "two traces or dumps", nullptr},
     {"diagnose", "from symptoms to the next cell", nullptr},
     {"replay", "a bundle", nullptr},

@@ -10,6 +10,7 @@ int Golden(int argc, char** argv);
 int Mutate(int argc, char** argv);
 int Report(int argc, char** argv);
 int Bench(int argc, char** argv);
+int Quantise(int argc, char** argv);
 int Audit(int argc, char** argv);
 
 }  // namespace assay::cli
