@@ -96,6 +96,8 @@ std::vector<Case> Cases() {
                    Each([](uint64_t w) { return BitsOfFloat(2 * AsFloat(w)); }), "fnuz-factor"});
   cases.push_back({"SmallScalesUnderflow", kFp4Scale,
                    Each([](uint64_t w) { return w < 8 ? 0 : w; }), "small-scales-lost"});
+  cases.push_back({"LargeCodesAreClamped", kFp4Scale,
+                   Each([](uint64_t w) { return std::min<uint64_t>(w, 0x50); }), "codes-clamped"});
   cases.push_back({"OneCodeBecomesAnother", kFp4Scale,
                    Each([](uint64_t w) { return w == 0 ? 1 : w; }), "extreme-codes"});
   return cases;

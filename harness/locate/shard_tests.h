@@ -50,6 +50,7 @@ bool All(const ShardCase& c, F holds) {
 std::optional<Signature> PaddingNotZero(const ShardCase& c);
 std::optional<Signature> ExtremeCodes(const ShardCase& c);
 std::optional<Signature> SmallScalesLost(const ShardCase& c);
+std::optional<Signature> CodesClamped(const ShardCase& c);
 std::optional<Signature> GroupIndex(const ShardCase& c);
 std::optional<Signature> ZeroPoints(const ShardCase& c);
 std::optional<Signature> ByteOrder(const ShardCase& c);

@@ -108,6 +108,28 @@ std::optional<Signature> SmallScalesLost(const ShardCase& c) {
       Wrong(c)};
 }
 
+// Everything beyond a magnitude has become that magnitude, with its sign.
+std::optional<Signature> CodesClamped(const ShardCase& c) {
+  const DType dtype = c.expected->dtype;
+  if (dtype != DType::kF8E4M3 && dtype != DType::kF8E5M2) return std::nullopt;
+  double limit = 0, right = 0;
+  for (size_t i = 0; i < c.want.bits.size(); ++i) {
+    const double want = NumberOf(c.want.bits[i], dtype), got = NumberOf(c.got.bits[i], dtype);
+    if (c.want.bits[i] == c.got.bits[i]) {
+      right = std::max(right, std::abs(want));
+      continue;
+    }
+    if (limit == 0) limit = std::abs(got);
+    if (std::abs(got) != limit || std::signbit(got) != std::signbit(want) ||
+        std::abs(want) <= limit) {
+      return std::nullopt;
+    }
+  }
+  if (right > limit) return std::nullopt;
+  return Signature{"codes-clamped", fmt::format("every code beyond {} has become that", limit),
+                   Wrong(c)};
+}
+
 std::optional<Signature> GroupIndex(const ShardCase& c) {
   if (SuffixOf(c.component) != ".g_idx") return std::nullopt;
   const auto global = [&](size_t i) { return c.expected->rows[i]; };

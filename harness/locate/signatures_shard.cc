@@ -304,11 +304,12 @@ std::optional<Signature> Permuted(const ShardCase& c) {
 }  // namespace
 
 Signature ShardSignature(const ShardCase& wrong) {
-  const Test tests[] = {Stale,      PaddingNotZero, ExtremeCodes, SmallScalesLost, Poison,
-                        Zero,       AnotherRank,    GateUp,       FusedOrder,      GroupIndex,
-                        ZeroPoints, AnotherModule,  MergedScale,  Nibbles,         ByteOrder,
-                        FnuzFactor, ScaleConverted, Displaced,    OtherStride,     PermutedRows,
-                        Shifted,    Permuted,       Factor,       ExpertTable,     ReplicaDiffers};
+  const Test tests[] = {
+      Stale,         PaddingNotZero, CodesClamped, ExtremeCodes, SmallScalesLost, Poison,
+      Zero,          AnotherRank,    GateUp,       FusedOrder,   GroupIndex,      ZeroPoints,
+      AnotherModule, MergedScale,    Nibbles,      ByteOrder,    FnuzFactor,      ScaleConverted,
+      Displaced,     OtherStride,    PermutedRows, Shifted,      Permuted,        Factor,
+      ExpertTable,   ReplicaDiffers};
   for (const Test& test : tests) {
     if (auto signature = test(wrong)) return *signature;
   }

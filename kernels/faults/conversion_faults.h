@@ -133,6 +133,32 @@ struct K16NegativeZero final : Interceptor {
   }
 };
 
+// The largest fnuz number is 240, and codes that stand for more are made that.
+struct K16Clamped final : Interceptor {
+  static inline const Fault kFault = {
+      "K16/clamped",
+      "K16",
+      "FP8 codes beyond 240 are made 240, their scales stay",
+      "loader",
+      "load model=qwen3moe-mini-fp8 layer=0 op=mlp tp=2 fault=K16/clamped",
+      "load model=qwen3moe-mini layer=0 op=mlp tp=2 fault=K16/clamped",
+      {{"layer", "0"},
+       {"class", "\"loader\""},
+       {"rank", "0"},
+       {"expert", "0"},
+       {"tensor", "\"L0.moe.e0.gate.weight\""},
+       {"unit", "\"element\""}},
+      "codes-clamped"};
+
+  void AfterPart(const WrittenPart& part) const override {
+    if (part.plan.component.dtype != DType::kF8E4M3) return;
+    constexpr std::byte kMagnitude{0x7F}, kSign{0x80}, kMost{0x77};
+    for (std::byte& code : part.bytes) {
+      if ((code & kMagnitude) > kMost) code = (code & kSign) | kMost;
+    }
+  }
+};
+
 // 2^−127 is no normal number of fp32, and a converter makes it the least that is.
 struct K16LeastExponent final : Interceptor {
   static inline const Fault kFault = {

@@ -47,19 +47,19 @@ const auto& TheLibrary() {
   using namespace faults;
   static const Library<
       K01Floor, K01Clamped, K01EvenSplit, K01SharedBlock, K01BlockRows, K02Bytes, K02Representation,
-      K02ThreeBits, K02Elements, K02EightBits, K02ZeroRows, K03Rank0, K03Uncut, K03CutActOrder,
-      K03ExpertStride, K04Contiguous, K04LocalGroups, K04Sorted, K05Transposed, K05RowPairs,
-      K05GroupShift, K05Stride, K05MarlinOrder, K05Rope, K06PlusOne, K06MinusOne, K06Wrap,
-      K06ThreeBits, K06SymmetricZero, K06DummyZeros, K07Swap, K07Signs, K07AwqOrder, K07HalfOrder,
-      K07BlockOrder, K08Rank1, K08Slab, K08Interleaved, K08Halves, K08Aiter, K09QueryByKey,
-      K09KeyModulo, K09Grouped, K09Heads, K09LatentHeads, K09Decays, K10Cut, K10PartWritten,
-      K11Floor, K11Blocks, K11OneSide, K11TiedTwice, K11HeadSkipped, K12FirstSlot, K12Largest,
-      K12LocalLargest, K13Stale, K13Missing, K13LastExpert, K13NotMine, K13Twice, K13Buffer,
-      K13ReloadedBias, K14Overlap, K14ElementSize, K14Race, K15Floor, K15Nearest, K15Underflow,
-      K16FnuzTwice, K16NegativeZero, K16LeastExponent, K17RankStamp, K17BiasCut, K17BiasTwice,
-      K18Unwritten, K18One, K18AtTheEnd, K18Tiles, K18Doubled, K19ByNames, K19SplitKeys,
-      K19Placeholder, K19IgnoredList, K19OneGroup, K19Version, K19Replaced, K21Tail8, K23LastRow,
-      K29Truncate, K40None, K41Missing, K43Bf16>
+      K02ThreeBits, K02Elements, K02EightBits, K02ZeroRows, K03Rank0, K03Uncut, K03OneGroup,
+      K03CutActOrder, K03ExpertStride, K04Contiguous, K04LocalGroups, K04Sorted, K05Transposed,
+      K05RowPairs, K05GroupShift, K05Stride, K05MarlinOrder, K05Rope, K06PlusOne, K06MinusOne,
+      K06Wrap, K06ThreeBits, K06SymmetricZero, K06DummyZeros, K07Swap, K07Signs, K07AwqOrder,
+      K07HalfOrder, K07BlockOrder, K08Rank1, K08Slab, K08Interleaved, K08Halves, K08Aiter,
+      K09QueryByKey, K09KeyModulo, K09Grouped, K09Heads, K09LatentHeads, K09Decays, K10Cut,
+      K10PartWritten, K11Floor, K11Blocks, K11OneSide, K11TiedTwice, K11HeadSkipped, K12FirstSlot,
+      K12Largest, K12LocalLargest, K13Stale, K13Missing, K13LastExpert, K13NotMine, K13Twice,
+      K13Buffer, K13ReloadedBias, K14Overlap, K14ElementSize, K14Race, K15Floor, K15Nearest,
+      K15Underflow, K16FnuzTwice, K16NegativeZero, K16Clamped, K16LeastExponent, K17RankStamp,
+      K17BiasCut, K17BiasTwice, K18Unwritten, K18One, K18AtTheEnd, K18Tiles, K18Doubled, K19ByNames,
+      K19SplitKeys, K19Placeholder, K19IgnoredList, K19OneGroup, K19Version, K19Replaced, K21Tail8,
+      K23LastRow, K29Truncate, K40None, K41Missing, K43Bf16>
       kLibrary;
   return kLibrary;
 }

@@ -30,6 +30,31 @@ struct K03Uncut final : Interceptor {
   }
 };
 
+// A rank's width is one group: one scale a row, as a channel has, and those are not cut.
+struct K03OneGroup final : Interceptor {
+  static inline const Fault kFault = {
+      "K03/one-group",
+      "K03",
+      "where a rank has one group a row, its scales are taken for those of channels",
+      "loader",
+      "load model=k2-mini-int4-g32 layer=1 tp=8 fault=K03/one-group",
+      "load model=k2-mini-int4-g32 layer=1 tp=4 fault=K03/one-group",
+      {{"layer", "1"},
+       {"class", "\"loader\""},
+       {"rank", "1"},
+       {"expert", "0"},
+       {"tensor", "\"L1.moe.e0.down.scale\""},
+       {"unit", "\"group\""},
+       {"index", "[0, 1]"}},
+      "scales-of-another-rank"};
+
+  void OnPlan(shard::ComponentPlan& plan, int rank) const override {
+    if (!Is(plan.component.name, "down.scale") || plan.axis != shard::Axis::kColumns) return;
+    shard::Range* range = FirstRange(plan, rank);
+    if (range != nullptr && range->length == 1) range->begin = 0;
+  }
+};
+
 // With act-order any rank's inputs may be of any group: scales must be whole.
 struct K03CutActOrder final : Interceptor {
   static inline const Fault kFault = {
