@@ -37,11 +37,17 @@ struct Shape {
   std::vector<int32_t> order;
 };
 
-// Elements along K that the rank has of the parameter.
-int64_t LocalK(const CellSpec& spec, const std::string& parameter, int rank) {
+// Elements along K that the rank has of the parameter: along its columns, but for GPTQ and AWQ,
+// which store the transposed matrix.
+int64_t LocalK(const CellSpec& spec, const std::string& parameter, int rank, const Scheme& scheme) {
   const auto weight = spec.oracle->ExpectedSlice(parameter + ".weight", spec.where(rank));
   if (!weight) return 0;
-  return static_cast<int64_t>(weight->columns.size()) * weight->elements_per_column;
+  if (scheme.family == MethodFamily::kGptq || scheme.family == MethodFamily::kAwq) {
+    return static_cast<int64_t>(weight->rows.size()) / weight->rows_per_unit *
+           weight->elements_per_row;
+  }
+  return static_cast<int64_t>(weight->columns.size()) / weight->columns_per_unit *
+         weight->elements_per_column;
 }
 
 // The sorted order of the groups that g_idx names: inputs of one group in their own order.
@@ -71,7 +77,7 @@ Shape ShapeOf(const CellSpec& spec, const ShardKey& key, const std::string& tag,
   const auto scheme = ParseScheme(method);
   if (!scheme) return shape;
   shape.stored.group = std::max<int64_t>(scheme->group, 0);
-  shape.stored.k = LocalK(spec, parameter, key.rank);
+  shape.stored.k = LocalK(spec, parameter, key.rank, *scheme);
   if (scheme->actorder && PartOf(key.component) == "weight") {
     shape.order = OrderOf(spec, parameter, key.rank);
     shape.stored.order = shape.order;
