@@ -1,6 +1,7 @@
 // Checkpoint tensors + shard plan -> what a rank holds, in the layouts of the kernels that take it.
 #pragma once
 
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -30,8 +31,8 @@ class Loader {
   // written exactly once, and at the end every part that was due must have been. What is there
   // already is replaced if `replaces`, else an error. Throws EngineError; `into` is then as it was.
   // - A parameter of which one tensor is named must be named with all of them.
-  // - A load of the whole model (embedding, norm and layers with both blocks named, layer -1) must
-  //   name everything.
+  // - A load of the whole model (embedding, norm, and of layers both attention and MLP named, layer
+  //   -1) must name everything.
   // - A component that the request's plan lists must be there.
   // - A tensor that no parameter takes is an error, but for those that the planner passes over.
   void Load(const assay_load& request, bool replaces, RankParameters* into);
@@ -41,6 +42,7 @@ class Loader {
   void NameTensors(const assay_load& request, bool replaces, Job* job) const;
   // planning.cc
   void Plan(Job* job);
+  bool HasBlock(const Job& job, const std::set<int64_t>& layers, bool attention) const;
   void CheckUnused(const Job& job) const;
   void CheckComplete(const assay_load& request, const Job& job) const;
 

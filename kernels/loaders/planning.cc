@@ -93,22 +93,26 @@ void CheckUneven(const std::vector<shard::ComponentPlan>& plan) {
 
 }  // namespace
 
+// Whether anything of any layer's attention, or of any layer's MLP, is named.
+bool Loader::HasBlock(const Job& job, const std::set<int64_t>& layers, bool attention) const {
+  return std::any_of(layers.begin(), layers.end(), [&](int64_t layer) {
+    Selection selection;
+    selection.layer = layer;
+    selection.attention = attention;
+    selection.mlp = !attention;
+    selection.headers_only = selection.present_only = true;
+    return !Listed(job.config, job.tensors, selection).empty();
+  });
+}
+
 void Loader::Plan(Job* job) {
   const std::set<int64_t> layers = LayersOf(job->config, job->names);
   const auto ends = Listed(job->config, job->tensors, Ends());
-  // A whole model is one where layers hang between an embedding and a final norm, each with both of
-  // its blocks: attention or MLPs may be loaded alone.
+  // A whole model is one where layers hang between an embedding and a final norm. Attention or MLPs
+  // may be loaded alone, but then of every layer.
   job->whole = job->whole && !layers.empty() && IsListed(ends, "embed.weight") &&
-               IsListed(ends, "final_norm.weight");
-  if (job->whole) {
-    const int64_t first = *layers.begin();
-    Selection selection;
-    selection.layer = first;
-    selection.present_only = true;
-    const auto blocks = Listed(job->config, job->tensors, selection);
-    job->whole = IsListed(blocks, fmt::format("L{}.input_norm.weight", first)) &&
-                 IsListed(blocks, fmt::format("L{}.post_norm.weight", first));
-  }
+               IsListed(ends, "final_norm.weight") && HasBlock(*job, layers, true) &&
+               HasBlock(*job, layers, false);
   std::vector<Selection> selections;
   if (job->whole) {
     selections.emplace_back();

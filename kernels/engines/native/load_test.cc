@@ -153,6 +153,22 @@ TEST_F(Loading, AWholeExpertMayNotBeMissingFromAWholeModel) {
   EXPECT_NE(message().find("layers.2.mlp.experts.4.gate_proj"), std::string::npos) << message();
 }
 
+// One kind of block may be loaded alone, of every layer; with another layer's MLP it is a model
+// that lacks some.
+TEST_F(Loading, AttentionAloneIsNoWholeModel) {
+  Open(1);
+  std::vector<std::string> names;
+  for (const std::string& name : checkpoint_->Names()) {
+    const bool mlp =
+        name.find(".mlp.") != std::string::npos || name.find("post_attention") != std::string::npos;
+    if (!mlp) names.push_back(name);
+  }
+  EXPECT_EQ(driver_.Load(0, *checkpoint_, names), ASSAY_OK) << message();
+  names.push_back("model.layers.2.post_attention_layernorm.weight");
+  EXPECT_EQ(driver_.Load(0, *checkpoint_, names), ASSAY_REFUSED);
+  EXPECT_NE(message().find("layers.0."), std::string::npos) << message();
+}
+
 TEST_F(Loading, WrongShapesAreToldInTheirUnits) {
   Open(1);
   const std::string packed = std::string(kGate0) + ".weight_packed";
