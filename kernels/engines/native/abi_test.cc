@@ -127,8 +127,8 @@ TEST_F(Opening, WhatIsNotThereIsUnsupported) {
   w.reduce = "ring:int8";
   Expect(w, ASSAY_UNSUPPORTED, "ring:int8");
   w = {};
-  w.options = "limit=7 beta=2";
-  Expect(w, ASSAY_UNSUPPORTED, "beta=2");
+  w.options = "limit=7 gamma=2";
+  Expect(w, ASSAY_UNSUPPORTED, "gamma=2");
   w.options = "emulate=perhaps";
   Expect(w, ASSAY_UNSUPPORTED, "emulate=perhaps");
   w.options = "emulate=always";  // of tier scalar: there is nothing to emulate

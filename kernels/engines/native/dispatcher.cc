@@ -83,8 +83,8 @@ std::string ElementwiseName(std::string_view op, Tier tier) {
 }
 
 std::span<const std::string_view> ElementwiseOps() {
-  static constexpr std::array<std::string_view, 8> kOps = {"rms_norm", "swiglu",  "rope", "scores",
-                                                           "context",  "sigmoid", "add",  "axpy"};
+  static constexpr std::array<std::string_view, 9> kOps = {
+      "rms_norm", "swiglu", "situ", "rope", "scores", "context", "sigmoid", "add", "axpy"};
   return kOps;
 }
 
@@ -95,9 +95,11 @@ Dispatcher::Dispatcher(const KernelWishes& wishes, Memory* memory, const Interce
   elementwise_ = Elementwise(mode_.tier, mode_.how);
   if (mode_.method.empty()) mode_.method = kUnquantised;
   if (!mode_.kernel.empty()) {
-    // The name speaks for its own method's weights.
+    // The name speaks for its own method's weights, or for the stated one's where it takes them.
     const LinearKernel* named = FindKernel(LinearKernels(), mode_.kernel, mode_);
-    if (named != nullptr) mode_.method = std::string(named->method);
+    if (named != nullptr && !Takes(*named, mode_.method)) {
+      mode_.method = std::string(named->method);
+    }
   }
   const Status possible = CheckMode(mode_, LinearKernels());
   if (!possible) throw EngineError(possible.error());

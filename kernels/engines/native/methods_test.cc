@@ -9,10 +9,12 @@
 #include <cmath>
 #include <cstring>
 #include <memory>
+#include <set>
 
 #include "kernels/engines/native/native.h"
 #include "kernels/engines/native/test_driver.h"
 #include "kernels/engines/native/test_model.h"
+#include "kernels/quantisers/quantisers.h"
 #include "kernels/registry.h"
 
 namespace assay::kernels::native {
@@ -64,9 +66,32 @@ void CheckCodes(const Values& x, const Values& codes, const Values& scales, int6
   }
 }
 
+// FP8 or MXFP4 activations as AITER makes them, which no tap shows.
+Values Microscaled(Values x, std::string_view act) {
+  const std::vector<float> values(x.at.begin(), x.at.end());
+  const bool wide = act == "amxfp8";
+  const auto q =
+      Quantise(*FindQuantiser(wide ? "mxfp8-rceil-aiter" : "mxfp4-rceil-aiter"),
+               {DType::kF32, x.rows, x.columns, reinterpret_cast<const std::byte*>(values.data())});
+  EXPECT_TRUE(q.ok());
+  for (size_t i = 0; i < x.at.size(); ++i) {
+    const auto byte = std::to_integer<uint8_t>(q->codes[wide ? i : i / 2]);
+    float code = FloatFromE2m1(byte >> (4 * (i % 2)) & 15);
+    if (wide) {
+      const int exponent = byte >> 3 & 15, mantissa = byte & 7;
+      code = exponent == 0 ? std::ldexp(static_cast<float>(mantissa), -9)
+                           : std::ldexp(static_cast<float>(8 + mantissa), exponent - 10);
+      if (byte >= 0x80) code = -code;
+    }
+    x.at[i] = code * double{FloatFromE8m0(std::to_integer<uint8_t>(q->scales[i / 32]))};
+  }
+  return x;
+}
+
 // What enters the product: x, or code times scale.
 Values Entering(Driver& driver, const std::string& tap, int rank, std::string_view act) {
   Values x = InputOf(driver, tap, rank);
+  if (act.starts_with("amx")) return Microscaled(std::move(x), act);
   EXPECT_EQ(driver.taps.contains({tap + ".x_q", rank}), act != "a16") << tap;
   if (act == "a16") return x;
   const Values codes = ValuesOf(driver, tap + ".x_q", rank);
@@ -148,6 +173,30 @@ TEST(Methods, EveryProductIsThatOfWhatTheTapsShow) {
         EXPECT_GE(
             CheckProducts(std::make_unique<Loaded>(Experts(method), 4, tier, act)->driver, act),
             2 * 3 * 4);
+      }
+    }
+  }
+}
+
+// AITER's modes: activations of each kind, gate and up joined or not, in the layouts that go with
+// them.
+TEST(Methods, AitersModesAreProductsInTheirLayouts) {
+  for (const char* act : {"a16", "amxfp8", "amxfp4"}) {
+    const bool separated = std::string_view(act) == "amxfp4";
+    for (const char* tier : {"scalar", HostHas(Tier::kAvx2) ? "avx2" : "scalar"}) {
+      for (const int tp : {1, 4}) {
+        Loaded loaded(Experts("deepseek-v4-mxfp4"), tp, tier, act, "", "aiter");
+        EXPECT_GE(CheckProducts(loaded.driver, act), 2 * 3 * tp) << act << " " << tier;
+        std::set<std::string> layouts;
+        for (const auto& [key, ran] : loaded.driver.ran) {
+          if (key.first.find("moe.e") == std::string::npos) continue;
+          if (!ran.kernel.starts_with("linear_")) continue;
+          if (RowOf(ran.kernel).method != "bf16") layouts.insert(ran.layout);
+        }
+        using Layouts = std::set<std::string>;
+        EXPECT_EQ(layouts, separated ? Layouts{"aiter-separated"}
+                                     : (Layouts{"aiter-interleaved", "aiter-klane"}))
+            << act;
       }
     }
   }

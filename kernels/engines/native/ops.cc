@@ -9,6 +9,7 @@
 
 #include "kernels/engines/native/contract_types.h"
 #include "kernels/loaders/engine_error.h"
+#include "kernels/quantisers/quantisers.h"
 
 namespace assay::kernels::native {
 namespace {
@@ -38,6 +39,13 @@ void AddBias(Session& s, const Parameter& parameter, const Segment& segment, int
   }
 }
 
+// Whose way of quantising the engine has for an act of FP8 or FP4 under E8M0 scales: AITER's
+// default. nullptr: the act is none of those.
+const Quantiser* QuantiserOf(std::string_view act) {
+  if (act == "amxfp8") return FindQuantiser("mxfp8-rceil-aiter");
+  return act == "amxfp4" ? FindQuantiser("mxfp4-rceil-aiter") : nullptr;
+}
+
 // One input of linear ops: what enters a kernel, made once for each activation type.
 class LinearInput {
  public:
@@ -46,15 +54,45 @@ class LinearInput {
   // What the kernel takes.
   Activations For(const LinearKernel& kernel) {
     if (kernel.act == "a16") return {.bf16 = bits_.data()};
+    if (QuantiserOf(kernel.act) != nullptr) return Microscaled(kernel);
     const QuantisedRows& x = Quantised(kernel);
     return {.codes = x.codes.data(), .scales = x.scales.data(), .sums = x.sums.data()};
   }
-  // nullptr: the kernel takes no codes.
+  // nullptr: the kernel takes no codes, or such as no tap is defined for.
   const QuantisedRows* CodesFor(const LinearKernel& kernel) {
-    return kernel.act == "a16" ? nullptr : &Quantised(kernel);
+    const bool none = kernel.act == "a16" || QuantiserOf(kernel.act) != nullptr;
+    return none ? nullptr : &Quantised(kernel);
   }
 
  private:
+  struct Codes {
+    Array<std::byte> codes, scales;
+  };
+
+  static Array<std::byte> CopyOf(Memory& memory, const std::vector<std::byte>& bytes) {
+    Array<std::byte> copy(memory, static_cast<int64_t>(bytes.size()));
+    if (!bytes.empty()) std::memcpy(copy.data(), bytes.data(), bytes.size());
+    return copy;
+  }
+
+  Activations Microscaled(const LinearKernel& kernel) {
+    const auto [at, added] = microscaled_.try_emplace(std::string(kernel.act));
+    Codes& made = at->second;
+    if (added) {
+      const auto* values = reinterpret_cast<const std::byte*>(bits_.data());
+      const auto quantised =
+          Quantise(*QuantiserOf(kernel.act), {DType::kBF16, x_.rows, x_.columns, values});
+      if (!quantised.ok()) {
+        throw EngineError(ASSAY_FAILED,
+                          fmt::format("{}: {}", kernel.name, quantised.error().message));
+      }
+      made = {CopyOf(s_.memory(), quantised->codes), CopyOf(s_.memory(), quantised->scales)};
+    }
+    return {.e4m3 = reinterpret_cast<const uint8_t*>(made.codes.data()),
+            .e2m1 = made.codes.data(),
+            .e8m0 = reinterpret_cast<const uint8_t*>(made.scales.data())};
+  }
+
   const QuantisedRows& Quantised(const LinearKernel& kernel) {
     if (kernel.act != "a8g32" && kernel.act != "a8row") {
       throw EngineError(ASSAY_UNSUPPORTED, fmt::format("{} takes {}, which nothing here makes",
@@ -82,6 +120,7 @@ class LinearInput {
   const Matrix& x_;
   Array<uint16_t> bits_;
   std::map<std::string, QuantisedRows, std::less<>> quantised_;  // by act
+  std::map<std::string, Codes, std::less<>> microscaled_;        // by act
 };
 
 // Taps [begin, end) of one parameter.
@@ -226,8 +265,15 @@ Matrix ActOp(Session& s, int rank, const std::string& tap, const Matrix& gate, c
   Matrix y(s.memory(), gate.rows, gate.columns, kActType);
   ActCall call{tap, rank, s.act_limit()};
   if (s.hooks() != nullptr) s.hooks()->BeforeAct(call);
-  s.dispatcher().elementwise().swiglu(gate.data(), up.data(), call.limit, gate.count(), y.data());
-  s.dispatcher().RecordElementwise(tap, rank, "swiglu");
+  const ElementwiseKernels& kernels = s.dispatcher().elementwise();
+  if (const std::optional<SituBetas> betas = s.situ()) {
+    kernels.situ(gate.data(), up.data(), betas->beta, betas->linear_beta, call.limit, gate.count(),
+                 y.data());
+    s.dispatcher().RecordElementwise(tap, rank, "situ");
+  } else {
+    kernels.swiglu(gate.data(), up.data(), call.limit, gate.count(), y.data());
+    s.dispatcher().RecordElementwise(tap, rank, "swiglu");
+  }
   return s.Finish(tap, rank, std::move(y));
 }
 

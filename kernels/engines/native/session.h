@@ -47,6 +47,7 @@ class Session {
   int attn_tp() const { return settings_.degrees.attention(); }
   const Reduction& reduction() const { return settings_.reduction; }
   float act_limit() const { return settings_.act_limit; }
+  std::optional<SituBetas> situ() const { return settings_.situ; }
   bool routing_forced() const { return settings_.routing_forced; }
   Memory& memory() { return memory_; }
   Dispatcher& dispatcher() { return dispatcher_; }

@@ -57,8 +57,9 @@ Reduction ReadReduction(const std::string& wish) {
   Unsupported(fmt::format("reduce '{}'; known are{}", wish, known));
 }
 
-float ReadLimit(std::string_view text) {
-  if (text == "inf") return std::numeric_limits<float>::infinity();
+// A limit or a beta.
+float ReadSize(std::string_view key, std::string_view text, bool or_inf) {
+  if (or_inf && text == "inf") return std::numeric_limits<float>::infinity();
   double limit = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), limit);
   // Of a float's normal range: beyond it the conversion is undefined, below it the clamp is lost.
@@ -66,10 +67,24 @@ float ReadLimit(std::string_view text) {
   constexpr double kMost = std::numeric_limits<float>::max();
   if (error != std::errc() || end != text.data() + text.size() || !(limit >= kLeast) ||
       limit > kMost) {
-    Refuse(fmt::format("limit is '{}'; allowed is a number from {} to {}, or inf", text, kLeast,
-                       kMost));
+    Refuse(fmt::format("{} is '{}'; allowed is a number from {} to {}{}", key, text, kLeast, kMost,
+                       or_inf ? ", or inf" : ""));
   }
   return static_cast<float>(limit);
+}
+
+// The config's where its activation is SiTU, and has checked them; a linear_beta without one is a
+// SiTU whose beta was forgotten.
+void SettleSitu(std::optional<float> beta, std::optional<float> linear_beta, Settings* s) {
+  const ModelConfig& c = s->config;
+  if (c.hidden_act.starts_with("situ")) {
+    if (!beta && c.situ_beta) beta = static_cast<float>(*c.situ_beta);
+    if (!linear_beta && c.situ_linear_beta) linear_beta = static_cast<float>(*c.situ_linear_beta);
+  }
+  if (linear_beta && !beta) Refuse("linear_beta without beta, which has no default");
+  if (beta) {
+    s->situ = {*beta, linear_beta.value_or(std::numeric_limits<float>::infinity())};
+  }
 }
 
 int64_t ReadCount(std::string_view key, std::string_view text, int64_t least) {
@@ -124,6 +139,7 @@ void ReadPlacement(std::string_view value, shard::Degrees* degrees) {
 
 // assay_open's "key=value key=value".
 void ReadOptions(std::string_view options, Settings* s) {
+  std::optional<float> beta, linear_beta;
   shard::Degrees& degrees = s->degrees;
   while (!options.empty()) {
     const std::string_view option = options.substr(0, options.find(' '));
@@ -133,7 +149,11 @@ void ReadOptions(std::string_view options, Settings* s) {
     const std::string_view key = option.substr(0, equals);
     const std::string_view value = option.substr(std::min(equals + 1, option.size()));
     if (key == "limit") {
-      s->act_limit = ReadLimit(value);
+      s->act_limit = ReadSize(key, value, true);
+    } else if (key == "beta") {
+      beta = ReadSize(key, value, false);
+    } else if (key == "linear_beta") {
+      linear_beta = ReadSize(key, value, true);
     } else if (key == "emulate") {
       s->wishes.emulate = std::string(value);
     } else if (key == "split") {
@@ -149,12 +169,13 @@ void ReadOptions(std::string_view options, Settings* s) {
     } else if (key == "placement") {
       ReadPlacement(value, &degrees);
     } else {
-      Unsupported(
-          fmt::format("option '{}'; known are limit, emulate, split, dp, ep, experts, "
-                      "lm_head and placement",
-                      option));
+      Unsupported(fmt::format(
+          "option '{}'; known are limit, beta, linear_beta, emulate, split, dp, ep, experts, "
+          "lm_head and placement",
+          option));
     }
   }
+  SettleSitu(beta, linear_beta, s);
 }
 
 // The ranks that share one attention are said twice where attention is data parallel.

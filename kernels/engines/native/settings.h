@@ -1,6 +1,7 @@
 // What assay_open asked for.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "harness/abi/assay_engine.h"
@@ -12,13 +13,19 @@
 
 namespace assay::kernels::native {
 
+// SiTU's, and SiTUv2's of up; +inf: the first version.
+struct SituBetas {
+  float beta = 0, linear_beta = 0;
+};
+
 // assay_open's request, copied, with the defaults put in.
 struct Settings {
   ModelConfig config;
   shard::Degrees degrees;
   KernelWishes wishes;
   Reduction reduction;
-  float act_limit = 0;  // clamp of the activation's inputs; +inf: none
+  float act_limit = 0;            // clamp of the activation's inputs; +inf: none
+  std::optional<SituBetas> situ;  // nullopt: the activation is SwiGLU
   bool routing_forced = false;
   // Why this session only loads: a family without blocks, attention that is data parallel. Empty:
   // everything runs.

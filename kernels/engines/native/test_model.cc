@@ -142,7 +142,7 @@ Tensors Experts(const std::string& method) {
 }
 
 Loaded::Loaded(const Tensors& tensors, int tp, const char* tier, const char* act,
-               const char* options)
+               const char* options, const char* layout)
     : config(*ParseModelConfig(tensors.config, "test")), driver(NativeEngine()) {
   Wishes wishes;
   wishes.tp = tp;
@@ -150,6 +150,7 @@ Loaded::Loaded(const Tensors& tensors, int tp, const char* tier, const char* act
   wishes.act = act;
   wishes.method = tensors.method;
   wishes.options = options;
+  wishes.layout = layout;
   EXPECT_EQ(driver.Open(tensors.config, wishes), ASSAY_OK) << driver.error().message;
   for (int rank = 0; rank < tp; ++rank) {
     EXPECT_EQ(driver.Load(rank, tensors.source, tensors.source.Names()), ASSAY_OK)

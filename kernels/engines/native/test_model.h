@@ -43,7 +43,7 @@ inline const std::vector<int32_t> kTokens = {1, 102, 111, 114, 32};
 // A session of them that was run on kTokens.
 struct Loaded {
   Loaded(const Tensors& tensors, int tp, const char* tier, const char* act,
-         const char* options = "");
+         const char* options = "", const char* layout = "");
   ModelConfig config;
   Driver driver;
 };
