@@ -61,11 +61,10 @@ TEST_P(Bug, HasWhatShowsItOrAReason) {
   }
 }
 
-TEST_P(Bug, FaultsOfTheKindAreFoundByTensorAndRank) {
+TEST_P(Bug, FaultsThatShowItAreFoundByTensor) {
   for (const Json& name : row().value("faults", Json::array())) {
     const kernels::Fault* fault = kernels::FindFault(name.get<std::string>());
     ASSERT_NE(fault, nullptr) << name;
-    EXPECT_EQ(fault->kind, row()["kind"].get<std::string>());
     // Several reports show in one fault; it is run once.
     static std::map<std::string, CellResult> results;
     const auto [at, added] = results.try_emplace(std::string(fault->name));

@@ -53,15 +53,25 @@ TEST(Problem, KeysAreThoseOfTheTable) {
   std::vector<std::string> names;
   for (const KeyInfo& key : Keys()) names.emplace_back(key.name);
   std::sort(names.begin(), names.end());
-  EXPECT_EQ(names, (std::vector<std::string>{
-                       "act",    "attn_tp", "beta",        "chunk",   "collective",
-                       "dp",     "engine",  "ep",          "expert",  "fault",
-                       "fill",   "graph",   "group",       "kernel",  "layer",
-                       "layout", "limit",   "linear_beta", "lm_head", "method",
-                       "model",  "op",      "placement",   "pools",   "prefill_threshold",
-                       "prefix", "prompt",  "reduce",      "reload",  "routing",
-                       "seed",   "split",   "threads",     "tier",    "tokens",
-                       "tp"}));
+  EXPECT_EQ(names, (std::vector<std::string>{"act",         "attn_tp",
+                                             "beta",        "chunk",
+                                             "collective",  "dp",
+                                             "engine",      "ep",
+                                             "expert",      "experts",
+                                             "fault",       "fill",
+                                             "graph",       "group",
+                                             "kernel",      "layer",
+                                             "layout",      "limit",
+                                             "linear_beta", "lm_head",
+                                             "method",      "model",
+                                             "op",          "placement",
+                                             "pools",       "prefill_threshold",
+                                             "prefix",      "prompt",
+                                             "reduce",      "reload",
+                                             "routing",     "seed",
+                                             "split",       "threads",
+                                             "tier",        "tokens",
+                                             "tp"}));
   EXPECT_EQ(Kinds().size(), 11u);
 }
 

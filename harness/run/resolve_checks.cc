@@ -45,9 +45,9 @@ Status CheckBuilt(const Problem& problem) {
                                   {"lm_head", "tp"},
                                   {"experts", ""}}) {
     if (loads || problem.Get(key) == only) continue;
-    return Error{
-        fmt::format("{} {}={}: so far that is for kind load", problem.kind, key, problem.Get(key)),
-        ErrorKind::kUnsupported};
+    return Error{fmt::format("{} {}={}: built so far for kind load alone", problem.kind, key,
+                             problem.Get(key)),
+                 ErrorKind::kUnsupported};
   }
   if (problem.kind == "collective" && problem.Get("fill") == "real") {
     return Error{

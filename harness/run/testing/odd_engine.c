@@ -49,7 +49,7 @@ static int odd_export(assay_session* session, int32_t rank, const char* componen
                       assay_error* error) {
   const int status = export_shard(session, rank, component, out, error);
   if (odd("own-layout")) out->layout = "mine";
-  if (odd("wrong-size")) out->layout = "rows16";
+  if (odd("wrong-size")) out->layout = "vnni";
   return status;
 }
 
