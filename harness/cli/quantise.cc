@@ -42,7 +42,7 @@ int Quantise(int argc, char** argv) {
                   "Writes a dense checkpoint (F32, F16 or BF16) in another storage method, as its "
                   "producers store it: rounded to nearest, nothing calibrated. One tensor at a "
                   "time, at any size.",
-                  "./assay quantise k2-mini --method ct-int4-g32 --out /tmp/k2-int4");
+                  "./assay quantise k2-mini --method ct-int4-g32 --out k2-int4");
   options.Words("model", &words, "a shipped name, or the path of a checkpoint");
   options.Value("--method", &method, "a method id: ./assay help problem names them");
   options.Value("--out", &out, "a new or empty folder");
