@@ -151,6 +151,12 @@ Result<std::unique_ptr<CellSpec>> ResolveCell(const Problem& problem, ModelStore
   spec->scope = problem.kind;
   spec->config = ConfigOf(problem, **model);
   spec->config_json = spec->model->checkpoint->config_json();
+  if (spec->mode != Mode::kLoad && !spec->oracle->runs()) {
+    return Error{fmt::format("{} model={}: of {} the oracle knows the parameters and not the ops; "
+                             "kind load is for it",
+                             problem.kind, spec->model->name, spec->config.architecture),
+                 ErrorKind::kUnsupported};
+  }
   if (auto status = ResolveConversion(spec.get(), models); !status) return status.error();
   const auto& config = spec->config;
   auto layer = ParseIndex(problem, "layer", config.layers);
