@@ -29,8 +29,10 @@ bool SameBytes(const TensorView* a, const TensorView* b) {
          std::equal(a->bytes.begin(), a->bytes.end(), b->bytes.begin(), b->bytes.end());
 }
 
-constexpr std::string_view kVision[] = {"vision_tower.", "vision_model.", "visual.",
-                                        "mm_projector.", "multi_modal_projector."};
+constexpr std::string_view kVision[] = {
+    "vision_tower.", "vision_model.",          "vision_encoder.",  "vision.", "visual.",
+    "mm_projector.", "multi_modal_projector.", "patch_merge_mlp.", "vit.",    "audio_tower.",
+    "audio.",        "image_newline"};
 constexpr std::string_view kShape = "weight_shape";
 
 // `used`: sources of the components.
@@ -56,7 +58,7 @@ std::string ReasonFor(const std::string& name, const ModelConfig& config,
   const bool inside = !config.prefix.empty() && name.starts_with(config.prefix + "layers.");
   for (const std::string_view vision : kVision) {
     const bool here = name.starts_with(vision) || Contains(name, "." + std::string(vision));
-    if (!inside && here) return "of the vision tower";
+    if (!inside && here) return "of another tower of the model";
   }
   return "";
 }

@@ -132,7 +132,17 @@ class Reader {
     };
     std::vector<std::thread> workers;
     working_ = std::max(options_.threads, 1);
-    for (int i = 0, count = working_; i < count; ++i) workers.emplace_back([this] { Work(); });
+    for (int i = 0, count = working_; i < count; ++i) {
+      try {
+        workers.emplace_back([this] { Work(); });
+      } catch (const std::system_error&) {
+        // The machine has no more: those that there are do the work, or this one.
+        const std::lock_guard lock(mutex_);
+        working_ -= count - i - (i == 0 ? 1 : 0);
+        break;
+      }
+    }
+    if (workers.empty()) Work();
     {
       std::unique_lock lock(mutex_);
       while (!finished_.wait_for(lock, std::chrono::milliseconds(200),

@@ -89,7 +89,7 @@ Status UnixFile::WriteAt(uint64_t offset, std::span<const std::byte> bytes) cons
     const ssize_t count = pwrite(descriptor_, bytes.data(), std::min(bytes.size(), kMaxChunk),
                                  static_cast<off_t>(offset));
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return SystemError(path_, "write");
+    if (count <= 0) return SystemError(path_, "write");  // 0: no progress, for ever
     bytes = bytes.subspan(static_cast<size_t>(count));
     offset += static_cast<uint64_t>(count);
   }

@@ -181,8 +181,13 @@ std::optional<Signature> FindDisplaced(const ShardCase& c, const Values& whole, 
                                        int64_t due, const std::string& unit) {
   const int64_t origin = due_row * whole.columns + due, n = c.want.columns;
   const int64_t last = static_cast<int64_t>(whole.bits.size()) - n;
+  // In a tensor that is nearly constant a row is found everywhere, and its place says nothing; to
+  // look at all of them would take the square of the tensor.
+  constexpr int kMostPlaces = 64;
+  int places = 0;
   for (int64_t at = 0; at <= last; ++at) {
     if (at == origin || !std::equal(&c.got.bits[0], &c.got.bits[n], &whole.bits[at])) continue;
+    if (++places > kMostPlaces) return std::nullopt;
     const bool strided = LiesAt(c, whole, [&](int64_t r) { return at + r * whole.columns; });
     if (!strided && !LiesAt(c, whole, [&](int64_t r) { return at + r * n; })) continue;
     const int64_t row = at / whole.columns, column = at % whole.columns;

@@ -12,12 +12,13 @@ namespace {
 Result<std::unique_ptr<ConvertedModel>> Make(const Model& model, const std::string& method) {
   const auto scheme = ParseScheme(method);
   if (!scheme) return Error{fmt::format("method={}: no method has this id", method)};
-  auto made = kernels::MakeConverted(*model.checkpoint, model.checkpoint->config_json(), *scheme);
+  auto made = kernels::PlanConverted(*model.checkpoint, model.checkpoint->config_json(), *scheme);
   if (!made) {
     return Error{fmt::format("method={}: {}", method, made.error().message), made.error().kind};
   }
   auto converted = std::make_unique<ConvertedModel>();
   converted->source = std::move(made->source);
+  converted->fill = std::move(made->fill);
   converted->config_json = std::move(made->config_json);
   for (const kernels::ConvertedModule& module : made->modules) {
     converted->converted.push_back(module.name);
@@ -28,9 +29,6 @@ Result<std::unique_ptr<ConvertedModel>> Make(const Model& model, const std::stri
   config->prefix = model.checkpoint->config().prefix;
   config->lm_head = model.checkpoint->config().lm_head;
   converted->config = std::move(*config);
-  auto oracle = reference::Oracle::Create(converted->config, *converted->source);
-  if (!oracle) return oracle.error();
-  converted->oracle = std::move(*oracle);
   shard::Selection everything;
   everything.headers_only = true;
   auto components = shard::ListComponents(converted->config, *converted->source, everything);
@@ -46,10 +44,23 @@ Result<std::unique_ptr<ConvertedModel>> Make(const Model& model, const std::stri
 
 }  // namespace
 
-Result<const ConvertedModel*> ModelStore::Convert(const Model& model, const std::string& method) {
+Status ConvertedModel::Complete() {
+  if (completed) return *completed;
+  completed = fill();
+  if (!*completed) return *completed;
+  auto made = reference::Oracle::Create(config, *source);
+  if (made) {
+    oracle = std::move(*made);
+  } else {
+    completed = made.error();
+  }
+  return *completed;
+}
+
+Result<ConvertedModel*> ModelStore::Convert(const Model& model, const std::string& method) {
   const auto key = std::make_pair(model.name, method);
   if (const auto found = converted_.find(key); found != converted_.end()) {
-    return static_cast<const ConvertedModel*>(found->second.get());
+    return found->second.get();
   }
   if (const auto failed = not_converted_.find(key); failed != not_converted_.end()) {
     return failed->second;
@@ -59,7 +70,7 @@ Result<const ConvertedModel*> ModelStore::Convert(const Model& model, const std:
     not_converted_.emplace(key, made.error());
     return made.error();
   }
-  const ConvertedModel* converted = made->get();
+  ConvertedModel* converted = made->get();
   converted_.emplace(key, std::move(*made));
   return converted;
 }

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -55,12 +56,18 @@ std::string FetchedPath(const std::string& name);
 // The golden of a model by name: of a fetched one its own, else the name.
 std::string GoldenOf(const std::string& name);
 
-// A dense model's weights in another storage method, made by the production side's packers.
+// A dense model's weights in another storage method, made by the production side's packers: first
+// its headers, which is all that planning needs; values and oracle when a cell runs.
 struct ConvertedModel {
+  // Once; its result is kept.
+  Status Complete();
+
   std::unique_ptr<TensorSource> source;  // over the model's checkpoint
+  std::function<Status()> fill;
+  std::optional<Status> completed;
   ModelConfig config;
   std::string config_json;
-  std::unique_ptr<reference::Oracle> oracle;
+  std::unique_ptr<reference::Oracle> oracle;  // nullptr until it is complete
   std::vector<shard::Component> components;
   std::map<std::string, std::string> method_of;  // parameter -> method id
   std::vector<std::string> converted;            // modules, as in the checkpoint
@@ -77,7 +84,7 @@ class ModelStore {
   Result<const Model*> Get(const std::string& name_or_path);
   // The model in another method (harness/units/scheme.h), made once. kRefused: nothing of it fits
   // the method; kBadInput: it is quantised already.
-  Result<const ConvertedModel*> Convert(const Model& model, const std::string& method);
+  Result<ConvertedModel*> Convert(const Model& model, const std::string& method);
 
  private:
   std::map<std::string, std::unique_ptr<Model>> models_;

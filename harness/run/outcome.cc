@@ -369,6 +369,9 @@ void JudgeOutcome(const CellSpec& spec, const abi::Outcome& outcome,
   std::vector<ShardKey> readable;
   if (result->divergences.empty()) readable = Readable(reader, outcome, expected, result);
   if (!result->divergences.empty()) {
+    if (outcome.ending == abi::Ending::kDirty) {
+      result->divergences.insert(result->divergences.begin(), DirtOf(outcome));
+    }
     result->verdict = Verdict::kFail;
     result->reason = Sentence(result->divergences.front());
     return;

@@ -122,7 +122,7 @@ Status ResolveConversion(CellSpec* spec, ModelStore* models) {
   spec->config = spec->converted->config;
   spec->config_json = spec->converted->config_json;
   spec->weights = spec->converted->source.get();
-  spec->oracle = spec->converted->oracle.get();
+  spec->oracle = nullptr;  // FillWeights completes it; to plan a load needs none
   spec->made_method_of = spec->converted->method_of;
   return Ok();
 }

@@ -46,7 +46,7 @@ struct CellSpec {
   // Weights of another method than the checkpoint's (nullptr: its own), over the checkpoint; then
   // generated weights where the fill asks for them, over these. The oracle is the model's unless it
   // reads other weights or another config.
-  const ConvertedModel* converted = nullptr;  // of a load cell: the whole model in another method
+  ConvertedModel* converted = nullptr;  // of a load cell: the whole model in another method
   std::unique_ptr<MadeSource> made;
   std::map<std::string, std::string> made_method_of;  // beside Model::method_of
   std::unique_ptr<SyntheticSource> generated;
@@ -65,7 +65,7 @@ struct CellSpec {
   bool eight_bit() const;  // activations of quantised weights enter as 8-bit codes
 };
 
-// First half, cheap (but for a conversion, which is kept): model, engine, tier, method, nodes,
+// First half, cheap: model, engine, tier, method, nodes,
 // selection. No data is made.
 Result<std::unique_ptr<CellSpec>> ResolveCell(const Problem& problem, ModelStore* models);
 

@@ -100,6 +100,10 @@ void TakeLargest(const Tensor& scores, const Tensor& bias, int64_t count, std::s
 }  // namespace
 
 Status FillWeights(CellSpec* spec) {
+  if (spec->converted != nullptr) {
+    if (auto status = spec->converted->Complete(); !status) return status.error();
+    spec->oracle = spec->converted->oracle.get();
+  }
   if (spec->made != nullptr) spec->made->Make(spec->fill, spec->seed);
   if (auto status = GenerateWeights(spec); !status) return status;
   const bool other_config = spec->problem.Has("limit");

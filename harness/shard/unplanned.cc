@@ -1,5 +1,6 @@
 #include "harness/shard/unplanned.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <string_view>
@@ -75,9 +76,18 @@ Verdict Of(const ModelConfig& config, std::string_view name) {
   }
   const bool v4 = config.family == Family::kDeepseekV4;
   if (v4 && name.starts_with(config.prefix + "mtp.")) return {"a layer of a draft model"};
+  // Closed: a misspelt name is no neighbour.
+  constexpr std::array<std::string_view, 12> kNeighbours = {
+      "vision_tower.", "vision_model.", "visual.",          "vision_encoder.",
+      "audio_tower.",  "audio.",        "mm_projector.",    "multi_modal_projector.",
+      "image_newline", "vit.",          "patch_merge_mlp.", "vision."};
+  const bool neighbour =
+      std::any_of(kNeighbours.begin(), kNeighbours.end(), [&](std::string_view start) {
+        return name.starts_with(start) || name.find("." + std::string(start)) != name.npos;
+      });
   const std::string head = config.lm_head.substr(0, config.lm_head.rfind('.') + 1);
   const bool of_head = !head.empty() && name.starts_with(head);
-  if (!config.prefix.empty() && !name.starts_with(config.prefix) && !of_head) {
+  if (neighbour && !config.prefix.empty() && !name.starts_with(config.prefix) && !of_head) {
     return {"another model beside the decoder"};
   }
   return {};

@@ -43,6 +43,8 @@ struct Converted {
   std::string description;  // of ModelSlim: quant_model_description.json; otherwise ""
   std::vector<ConvertedModule> modules;  // what was converted
   std::vector<std::string> ignored;      // linears that stay as they were
+  // Makes the converted tensors' bytes, which are zeros until then. MakeConverted has called it.
+  std::function<Status()> fill;
 };
 
 // In memory: converted tensors are made at once, the others are views of `source`, which must
@@ -53,6 +55,11 @@ struct Converted {
 // Errors: config.json is no object or says that the model is quantised; a linear is stored in a
 // type other than F32, F16 and BF16; nothing at all to convert (kRefused); Pack's, with the module.
 Result<Converted> MakeConverted(const TensorSource& source, std::string_view config_json,
+                                const Scheme& scheme, const ConvertOptions& options = {});
+
+// The same without the bytes: names, types, shapes and the config, at the cost of headers. Values
+// are there after fill(), whose errors are Pack's.
+Result<Converted> PlanConverted(const TensorSource& source, std::string_view config_json,
                                 const Scheme& scheme, const ConvertOptions& options = {});
 
 // On disk, a tensor at a time and thread: safetensors files (several and an index where they exceed

@@ -49,7 +49,7 @@ Status OutFile::WriteAt(int64_t offset, std::span<const std::byte> bytes) const 
   while (!bytes.empty()) {
     const ssize_t count = pwrite(descriptor_, bytes.data(), bytes.size(), offset);
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return Failed(path_, "write");
+    if (count <= 0) return Failed(path_, "write");  // 0: no progress, for ever
     bytes = bytes.subspan(static_cast<size_t>(count));
     offset += count;
   }
