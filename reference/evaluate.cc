@@ -249,6 +249,13 @@ Result<Evaluation> Evaluator::Router(const Node& node, std::span<const Input> in
   return ops::RouterIds(inputs[0], *bias, RoutingOf(), bounds_);
 }
 
+Evaluation Evaluator::Activation(const Node& node, std::span<const Input> inputs) const {
+  const ModelConfig& c = model_.config;
+  if (node.tanhs == 0) return ops::Activation(inputs[0], inputs[1], c.act_limit, bounds_);
+  const ops::SituParameters parameters = {*c.situ_beta, c.situ_linear_beta, c.act_limit};
+  return ops::Situ(inputs[0], inputs[1], parameters, bounds_);
+}
+
 Result<Evaluation> Evaluator::Reduce(std::span<const Input> inputs) const {
   Evaluation e = ops::Sum(inputs, bounds_);
   if (!contract_.reduce_exact) return e;
@@ -281,7 +288,7 @@ Result<Evaluation> Evaluator::Evaluate(const Node& node, std::span<const Input> 
     case Op::kContext:
       return Attention(node, inputs);
     case Op::kActivation:
-      return ops::Activation(inputs[0], inputs[1], model_.config.act_limit, bounds_);
+      return Activation(node, inputs);
     case Op::kRouterScores:
     case Op::kRouterIds:
     case Op::kRouterWeights:

@@ -62,6 +62,7 @@ class Evaluator {
   Result<int64_t> Width(const Node& node) const;
   Result<Evaluation> Embed(const Node& node) const;
   Result<Evaluation> Linear(const Node& node, std::span<const Input> inputs) const;
+  Evaluation Activation(const Node& node, std::span<const Input> inputs) const;
   Result<Evaluation> Reduce(std::span<const Input> inputs) const;
   Result<Evaluation> Norm(const Node& node, const Input& x) const;
   Result<Evaluation> Rope(const Node& node, const Input& x) const;

@@ -32,7 +32,7 @@ enum class Op {
   kRope,           // q or k, rotated; kv_a's rope part for MLA's k_rot
   kScores,         // q_rot, k_rot (MLA: + kv_b) -> [T, heads, keys], masked ones are -inf
   kContext,        // scores, v (MLA: kv_b) -> softmax(scores)·v, [T, heads·v_dim]
-  kActivation,     // gate, up -> silu(gate)·up
+  kActivation,     // gate, up -> silu(gate)·up, or SiTU (Node::tanhs)
   kRouterScores,   // router logits -> sigmoid
   kRouterIds,      // scores -> ids ascending, [T, top_k]
   kRouterWeights,  // scores, ids -> weights in that order
@@ -61,6 +61,8 @@ struct Node {
   Spread spread = Spread::kReplicated;
   Domain domain = Domain::kNone;
   bool cuts_contraction = false;  // row-parallel: the rank's input is its columns
+  // kActivation: how many tanh its function has. 0: SiLU; 1: SiTU; 2: SiTUv2, with one of up too.
+  int tanhs = 0;
 };
 
 // How the intermediate axis of an MLP or of experts is cut.
@@ -154,7 +156,7 @@ struct Evaluation {
   Tensor magnitude;
   int64_t terms = 0;  // number of them
   // What errors of elementary functions scale with, each element (empty: none). Linear: |bias|.
-  // RMSNorm: |y|. Activation: |silu(g)·u| . Context: Σ p|v|. Rope: |x1| + |x2|. Weights: |w|.
+  // RMSNorm: |y|. Activation: |f(g)·u|. Context: Σ p|v|. Rope: |x1| + |x2|. Weights: |w|.
   Tensor function;
   // First-order effect of the inputs' errors (empty: inputs had none).
   Tensor propagated;

@@ -49,7 +49,7 @@ struct Contract {
   DType rope_table = DType::kF32;
   DType probs = DType::kF32;
   // Errors of functions in units in the last place of the accumulator type.
-  double exp_ulp = 1, rsqrt_ulp = 1, sin_ulp = 1, sigmoid_ulp = 2, div_ulp = 0.5;
+  double exp_ulp = 1, rsqrt_ulp = 1, sin_ulp = 1, sigmoid_ulp = 2, div_ulp = 0.5, tanh_ulp = 2;
   bool daz = false, ftz = false;
   std::string act = "a16";
   // The quantiser of an act id: as stated, else the default of a8g32, a8g128 and a8row. nullopt:

@@ -18,11 +18,13 @@ using abi::ObjectReader;
 using abi::ParseObject;
 using abi::Shown;
 
-const Names kKeys = {"name",        "rounding",     "accumulator", "lanes",
-                     "extra",       "dequant",      "rope_table",  "probs",
-                     "exp_ulp",     "rsqrt_ulp",    "sin_ulp",     "sigmoid_ulp",
-                     "div_ulp",     "daz",          "ftz",         "act",
-                     "quantisers",  "reduce_order", "reduce_wire", "arithmetic_class",
+const Names kKeys = {"name",         "rounding",    "accumulator",
+                     "lanes",        "extra",       "dequant",
+                     "rope_table",   "probs",       "exp_ulp",
+                     "rsqrt_ulp",    "sin_ulp",     "sigmoid_ulp",
+                     "tanh_ulp",     "div_ulp",     "daz",
+                     "ftz",          "act",         "quantisers",
+                     "reduce_order", "reduce_wire", "arithmetic_class",
                      "mla_absorbed"};
 
 const Names kClasses = {"default", "embed", "norm",   "linear",  "partial", "rope",     "scores",
@@ -122,6 +124,7 @@ Result<Contract> ParseContract(std::string_view json) {
   ReadUlp(&reader, "sin_ulp", &contract.sin_ulp);
   ReadUlp(&reader, "sigmoid_ulp", &contract.sigmoid_ulp);
   ReadUlp(&reader, "div_ulp", &contract.div_ulp);
+  ReadUlp(&reader, "tanh_ulp", &contract.tanh_ulp);
   reader.Flag("daz", &contract.daz);
   reader.Flag("ftz", &contract.ftz);
   reader.Text("act", &contract.act, &kActs);
@@ -150,6 +153,7 @@ std::string PrintContract(const Contract& contract) {
   out["sin_ulp"] = contract.sin_ulp;
   out["sigmoid_ulp"] = contract.sigmoid_ulp;
   out["div_ulp"] = contract.div_ulp;
+  out["tanh_ulp"] = contract.tanh_ulp;
   out["daz"] = contract.daz;
   out["ftz"] = contract.ftz;
   out["act"] = contract.act;

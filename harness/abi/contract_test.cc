@@ -147,7 +147,7 @@ constexpr std::string_view kFull =
     R"j({"name":"mine","rounding":{"default":"BF16","moe.down":"F16","partial":"F32"},)j"
     R"j("accumulator":"F16","lanes":32,"extra":2,"dequant":"BF16","rope_table":"F64",)j"
     R"j("probs":"F16","exp_ulp":1.5,"rsqrt_ulp":2.5,"sin_ulp":3.5,"sigmoid_ulp":4.5,)j"
-    R"j("div_ulp":0.75,"daz":true,"ftz":false,"act":"a8g32",)j"
+    R"j("div_ulp":0.75,"tanh_ulp":5.5,"daz":true,"ftz":false,"act":"a8g32",)j"
     R"j("quantisers":{"a8g128":"x*(127/amax)"},"reduce_order":"ring",)j"
     R"j("reduce_wire":"I8","arithmetic_class":"zmm16","mla_absorbed":true})j";
 
@@ -168,6 +168,7 @@ TEST(ContractJson, ReadsEveryKeyAndPrintsItBack) {
   EXPECT_EQ(contract->sin_ulp, 3.5);
   EXPECT_EQ(contract->sigmoid_ulp, 4.5);
   EXPECT_EQ(contract->div_ulp, 0.75);
+  EXPECT_EQ(contract->tanh_ulp, 5.5);
   EXPECT_TRUE(contract->daz);
   EXPECT_FALSE(contract->ftz);
   EXPECT_EQ(contract->act, "a8g32");

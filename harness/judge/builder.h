@@ -59,8 +59,8 @@ void AddNorm(Builder& b, const reference::Evaluation& e, const Contract& contrac
 void AddRope(Builder& b, const reference::Evaluation& e, const Contract& contract);
 void AddContext(Builder& b, const reference::Evaluation& e, const Contract& contract,
                 const KernelFacts* kernel, std::span<const reference::Input> inputs);
-void AddActivation(Builder& b, const reference::Evaluation& e, const Contract& contract,
-                   std::span<const reference::Input> inputs);
+void AddActivation(Builder& b, const reference::Node& node, const reference::Evaluation& e,
+                   const Contract& contract, std::span<const reference::Input> inputs);
 void AddRouterScores(Builder& b, const reference::Evaluation& e, const Contract& contract);
 void AddRouterWeights(Builder& b, const reference::Evaluation& e, const Contract& contract,
                       std::span<const reference::Input> inputs);

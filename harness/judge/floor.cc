@@ -97,7 +97,8 @@ std::vector<double> Amplitude(const Node& node, const Evaluation& e, const Contr
   } else if (node.op == Op::kContext) {
     of_function = (2 * contract.exp_ulp + 2 * contract.div_ulp) * u + UnitRoundoff(contract.probs);
   } else if (node.op == Op::kActivation) {
-    of_function = (2 * contract.exp_ulp + 2 * contract.div_ulp + 2) * u;
+    const double tanhs = node.tanhs * (2 * contract.tanh_ulp + 2 * contract.div_ulp + 2);
+    of_function = (2 * contract.exp_ulp + 2 * contract.div_ulp + 2 + tanhs) * u;
   } else if (node.op == Op::kRouterScores) {
     of_function = 2 * contract.sigmoid_ulp * u;
   } else if (node.op == Op::kRouterWeights) {

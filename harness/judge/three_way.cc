@@ -99,7 +99,7 @@ std::optional<std::vector<double>> PlainElementwise(const Node& node,
   std::vector<double> plain(inputs[0].value->data.size());
   for (size_t i = 0; i < plain.size(); ++i) {
     const float a = static_cast<float>(inputs[0].value->data[i]);
-    if (node.op == Op::kActivation && inputs.size() == 2) {
+    if (node.op == Op::kActivation && inputs.size() == 2 && node.tanhs == 0) {
       plain[i] = a / (1.0f + std::exp(-a)) * static_cast<float>(inputs[1].value->data[i]);
     } else if (node.op == Op::kAdd || node.op == Op::kReduce) {
       float sum = a;

@@ -149,7 +149,7 @@ Tolerance Derive(const Node& node, const Evaluation& evaluation, DType out,
       AddContext(b, evaluation, contract, kernel, inputs);
       break;
     case Op::kActivation:
-      AddActivation(b, evaluation, contract, inputs);
+      AddActivation(b, node, evaluation, contract, inputs);
       break;
     case Op::kRouterScores:
       AddRouterScores(b, evaluation, contract);

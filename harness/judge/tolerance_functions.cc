@@ -12,6 +12,7 @@ namespace assay::judge {
 
 using reference::Evaluation;
 using reference::Input;
+using reference::Node;
 using reference::Tensor;
 
 namespace {
@@ -155,7 +156,7 @@ void AddContext(Builder& b, const Evaluation& e, const Contract& contract,
                             e.terms, PowerText(least), v));
 }
 
-void AddActivation(Builder& b, const Evaluation& e, const Contract& contract,
+void AddActivation(Builder& b, const Node& node, const Evaluation& e, const Contract& contract,
                    std::span<const Input> inputs) {
   // silu is g / (1 + exp(−g)) or g·sigmoid(g); whichever states the larger error.
   const double divided = 2 * contract.exp_ulp + 1 + 2 * contract.div_ulp;
@@ -167,14 +168,23 @@ void AddActivation(Builder& b, const Evaluation& e, const Contract& contract,
         fmt::format("(max(2·e(exp) + 1 + 2·e(div), 2·e(sigmoid) + 1) + 1)·u·|f|, e = {}, {}, {} "
                     "ulp of at most 2u, c = {}, u = {}",
                     contract.exp_ulp, contract.div_ulp, contract.sigmoid_ulp, c, PowerText(b.u())));
+  if (node.tanhs > 0) {
+    // β·tanh(x / β): the quotient, or a product with a rounded reciprocal, whose relative error
+    // tanh passes on at most whole; tanh's own; the product with β, and one more factor.
+    const double each = 2 * contract.tanh_ulp + 2 * contract.div_ulp + 3;
+    b.Add("tanh", node.tanhs * each * b.u(), f,
+          fmt::format("{}·(2·e(tanh) + 2·e(div) + 3)·u·|f|, e = {}, {} ulp of at most 2u, u = {}",
+                      node.tanhs, contract.tanh_ulp, contract.div_ulp, PowerText(b.u())));
+  }
   // Where exp(−g) overflows, silu(g) is lost whole: below |g|·least normal, |g| < −ln(least).
   const double least = SmallestNormal(contract.accumulator);
   const double up = std::max(1.0, LargestOf(inputs.size() > 1 ? inputs[1].value : nullptr, 1));
   b.AddConstant(
       "subnormal", -2 * std::log(least) * least * up,
       fmt::format("2·ln(1/h)·h·max|up|, h = {}: silu underflows with exp", PowerText(least)));
-  // silu(−inf) is −inf·0 or −inf/inf: NaN, an infinity or 0, as the formula is arranged.
-  if (inputs.empty() || inputs[0].value == nullptr) return;
+  // silu(−inf) is −inf·0 or −inf/inf: NaN, an infinity or 0, as the formula is arranged. SiTU's is
+  // −β·0.
+  if (node.tanhs > 0 || inputs.empty() || inputs[0].value == nullptr) return;
   const std::vector<double>& gate = inputs[0].value->data;
   int64_t beyond = 0;
   for (size_t i = 0; i < gate.size() && gate.size() == e.value.data.size(); ++i) {

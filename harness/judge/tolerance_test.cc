@@ -94,6 +94,27 @@ TEST(Derive, FunctionsCountTheirStatedErrors) {
   }
 }
 
+TEST(Derive, EachTanhOfAnActivationIsCounted) {
+  Evaluation e = Plain(1, 1, 8);
+  e.function = {{1, 1}, {1}};
+  Contract contract;
+  contract.tanh_ulp = 10;
+  Node node = NodeOf(Op::kActivation);
+  const double silu = Derive(node, e, DType::kF32, contract, nullptr, 1).bound[0];
+  node.tanhs = 1;
+  const double one = Derive(node, e, DType::kF32, contract, nullptr, 1).bound[0];
+  node.tanhs = 2;
+  const double two = Derive(node, e, DType::kF32, contract, nullptr, 1).bound[0];
+  EXPECT_NEAR(one - silu, 24 * kU, kU * kU);  // 2·10 + 2·½ + 3
+  EXPECT_NEAR(two - silu, 48 * kU, kU * kU);
+  // −inf is no number's loss there: −β·0.
+  const Tensor gate{{1, 1}, {-INFINITY}}, up{{1, 1}, {1}};
+  const reference::Input in[] = {{&gate, nullptr}, {&up, nullptr}};
+  EXPECT_EQ(Derive(node, e, DType::kF32, contract, nullptr, 1, in).bound[0], two);
+  node.tanhs = 0;
+  EXPECT_NE(Derive(node, e, DType::kF32, contract, nullptr, 1, in).bound[0], silu);
+}
+
 TEST(Derive, SoftmaxCountsTheSpreadOfItsScores) {
   Evaluation e = Plain(1, 1, 3);
   const Tensor flat{{1, 1, 3}, {1, 1, -INFINITY}}, steep{{1, 1, 3}, {1, 41, 1}};

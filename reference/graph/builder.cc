@@ -207,6 +207,7 @@ std::string Builder::Mlp(const std::string& path, const std::string& module,
       Linear(path + ".up", inputs, module + ".up_proj", cut, config_.hidden, bias, expert);
   LastParameter().mlp = Tap(path);
   const std::string act = Plain(path + ".act", "act", Op::kActivation, {gate, up}, cut, expert);
+  if (config_.hidden_act == "situ") LastNode().tanhs = config_.situ_linear_beta ? 2 : 1;
   const std::string down =
       Partial(path + ".down", act, module + ".down_proj", config_.hidden, cut, bias, "", expert);
   LastParameter().mlp = Tap(path);

@@ -35,10 +35,19 @@ Status CheckSizes(const ModelConfig& c) {
 }
 
 Status CheckCommon(const ModelConfig& c) {
-  if (c.hidden_act != "silu") {
+  if (c.hidden_act != "silu" && c.hidden_act != "situ") {
     return Error{c.architecture + ": hidden_act \"" + c.hidden_act +
-                     "\" is not known to the oracle (silu is)",
+                     "\" is not known to the oracle (silu and situ are)",
                  ErrorKind::kUnsupported};
+  }
+  // Never defaulted: without beta it is another function, and no error.
+  const bool situ = c.hidden_act == "situ";
+  if (situ != c.situ_beta.has_value() || (!situ && c.situ_linear_beta) ||
+      !(c.situ_beta.value_or(1) > 0) || !(c.situ_linear_beta.value_or(1) > 0)) {
+    return Error{c.architecture + ": hidden_act \"" + c.hidden_act + "\" with beta " +
+                 (c.situ_beta ? std::to_string(*c.situ_beta) : "none") + " and linear_beta " +
+                 (c.situ_linear_beta ? std::to_string(*c.situ_linear_beta) : "none") +
+                 "; situ needs a positive beta, silu takes none"};
   }
   if (c.hidden <= 0 || c.layers <= 0 || c.heads <= 0 || c.vocab <= 0 || c.rms_norm_eps <= 0) {
     return Error{c.architecture +

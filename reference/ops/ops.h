@@ -4,6 +4,8 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -80,6 +82,15 @@ Tensor MlaAbsorbedContext(const Tensor& scores, const Tensor& latent, WeightRows
 // silu(min(gate, limit))·clamp(up, −limit, limit); +inf: no limit. function: its absolute value.
 // Errors of an input have no effect where they cannot bring it below the limit again.
 Evaluation Activation(const Input& gate, const Input& up, double limit, bool bounds);
+
+// SiTU: β·tanh(g/β)·sigmoid(g)·u, and SiTUv2, where u is β_l·tanh(u/β_l) (models.md). β is never
+// defaulted. Some kernels clamp g and u first, as above. function: its absolute value.
+struct SituParameters {
+  double beta = 0;
+  std::optional<double> linear_beta;  // of SiTUv2; nullopt: SiTU
+  double limit = std::numeric_limits<double>::infinity();
+};
+Evaluation Situ(const Input& gate, const Input& up, const SituParameters& parameters, bool bounds);
 
 // sigmoid. function |s|.
 Evaluation RouterScores(const Input& logits, bool bounds);
