@@ -12,9 +12,10 @@ namespace {
 Status CheckContract(const Contract& contract) {
   if (contract.act == "a16" || contract.act == "a32") return Ok();
   if (contract.QuantiserOf(contract.act).has_value()) return Ok();
+  if (contract.VariantOf(contract.act).has_value()) return Ok();
   return Error{
       fmt::format("activations \"{}\" are not known to the oracle (a16, a32, a8row, a8g32, "
-                  "a8g128 are)",
+                  "a8g128, amxfp8, amxfp4 are)",
                   contract.act),
       ErrorKind::kUnsupported};
 }

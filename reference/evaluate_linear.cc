@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "reference/model.h"
+#include "reference/quantisers/variants.h"
 
 namespace assay::reference {
 namespace {
@@ -88,6 +89,68 @@ Status MakeCodes(const Node& node, const ActQuantiser& quantiser, bool bounds, O
   return Ok();
 }
 
+// A group's scale if its largest size were this.
+double ScaleAt(double amax, const ActVariant& variant) {
+  Tensor x = ops::Zeros({1, variant.group});
+  x.data[0] = RoundTo(amax, DType::kF32);
+  const auto made = QuantiseAs(x, DType::kF32, variant);
+  return made ? made->scales.data[0] : std::numeric_limits<double>::infinity();
+}
+
+// How far a value of this size can be from what its code stands for, whatever power of two between
+// `low` and `high` its group has: half a step of normal codes (at most size/4 of E2M1, size/16 of
+// E4M3) or of subnormal ones, what lies beyond the largest code, and all of it under the least
+// scale, where libraries differ.
+double CodeError(double size, double low, double high, ActElement element) {
+  const bool e2m1 = element == ActElement::kE2M1;
+  const double step = std::max(size / (e2m1 ? 4 : 16), high * (e2m1 ? 0x1p-2 : 0x1p-10));
+  const double beyond = size - low * (e2m1 ? 6 : 448);
+  constexpr double kLeastScale = 0x1p-127;
+  return std::max({step, beyond, low <= kLeastScale ? size + step : 0.0});
+}
+
+// As MakeCodes, by a library's variant. It leaves nothing open: without an error of the input there
+// is none here. With one, it moves the scale's exponent, and the code as far as both sides' own
+// errors reach. A group with a value that is not finite is NaN, whatever libraries make of it.
+Status MakeVariant(const Node& node, const ActVariant& variant, bool bounds, Operand* x) {
+  Tensor given = x->value;
+  const auto group = static_cast<size_t>(variant.group);
+  std::vector<size_t> lost;
+  for (double& value : given.data) value = RoundTo(value, DType::kF32);
+  for (size_t i = 0; i < given.data.size(); ++i) {
+    if (std::isfinite(given.data[i])) continue;
+    if (lost.empty() || lost.back() != i / group) lost.push_back(i / group);
+    given.data[i] = 0;
+  }
+  auto made = QuantiseAs(given, DType::kF32, variant);
+  if (!made) return Error{fmt::format("{}: {}", node.tap, made.error().message)};
+  if (bounds && x->has_error) {
+    for (size_t begin = 0; begin < given.data.size(); begin += group) {
+      double amax = 0, largest = 0;
+      for (size_t i = begin; i < begin + group; ++i) {
+        amax = std::max(amax, std::fabs(given.data[i]));
+        largest = std::max(largest, x->error.data[i]);
+      }
+      if (largest == 0) continue;
+      const double low = ScaleAt(std::max(amax - largest, 0.0), variant);
+      const double high = ScaleAt(amax + largest, variant);
+      for (size_t i = begin; i < begin + group; ++i) {
+        double& error = x->error.data[i];
+        if (error == 0 && low == high) continue;
+        const double size = std::fabs(given.data[i]) + error;
+        error += std::fabs(made->values.data[i] - given.data[i]) +
+                 CodeError(size, low, high, variant.element);
+      }
+    }
+  }
+  x->value = std::move(made->values);
+  for (const size_t at : lost) {
+    const auto begin = x->value.data.begin() + static_cast<int64_t>(at * group);
+    std::fill(begin, begin + variant.group, std::numeric_limits<double>::quiet_NaN());
+  }
+  return Ok();
+}
+
 }  // namespace
 
 Result<Evaluation> Evaluator::Linear(const Node& node, std::span<const Input> inputs) const {
@@ -105,9 +168,17 @@ Result<Evaluation> Evaluator::Linear(const Node& node, std::span<const Input> in
   const Input& given = inputs[0];
   const auto quantiser =
       weight->quantised() ? contract_.QuantiserOf(contract_.act) : std::optional<ActQuantiser>();
+  const auto named =
+      weight->quantised() ? contract_.VariantOf(contract_.act) : std::optional<std::string>();
+  const ActVariant* variant = named ? FindActVariant(*named) : nullptr;
+  if (named && variant == nullptr) {
+    return Error{
+        fmt::format("{}: the contract's quantiser {} is not known to the oracle", node.tap, *named),
+        ErrorKind::kUnsupported};
+  }
   const bool shown = weight->quantised() && given.codes != nullptr;
   const bool routed = inputs.size() > 1;  // an expert's gate or up: its tokens only
-  if (!shown && !quantiser && !routed && !contract_.daz) {
+  if (!shown && !quantiser && variant == nullptr && !routed && !contract_.daz) {
     return ops::Linear(given, *weight, biased ? &bias : nullptr, bounds_);
   }
   Operand x = {*given.value, {}, given.error != nullptr};
@@ -126,6 +197,10 @@ Result<Evaluation> Evaluator::Linear(const Node& node, std::span<const Input> in
     if (const Status status = TakeCodes(node, *given.codes, &x); !status) return status.error();
   } else if (quantiser) {
     if (const Status status = MakeCodes(node, *quantiser, bounds_, &x); !status) {
+      return status.error();
+    }
+  } else if (variant != nullptr) {
+    if (const Status status = MakeVariant(node, *variant, bounds_, &x); !status) {
       return status.error();
     }
   }

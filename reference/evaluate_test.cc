@@ -321,7 +321,7 @@ TEST(Evaluate, InputsOfOtherShapesAndIllegalIdsAreErrors) {
   EXPECT_FALSE(
       error("L0.mlp.gate", {{&chain.whole.at("L0.post_norm"), nullptr}}, {{3, 3}, 0}).empty());
   Contract a8 = kExact;
-  a8.act = "amxfp8";
+  a8.act = "anvfp4";
   const std::vector<Input> good = {{&norm, nullptr}};
   EXPECT_EQ(
       model.oracle->Evaluate(*model.oracle->FindNode("L1.input_norm"), good, Where{}, step, a8)

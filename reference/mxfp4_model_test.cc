@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <set>
 
+#include "reference/quantisers/variants.h"
 #include "reference/test_support.h"
 #include "reference/tiny_gguf.h"
 
@@ -156,6 +158,128 @@ TEST(Mxfp4Model, AScaleThatIsNanIsRefusedWhereItIsRead) {
   for (const char* part : {"model.layers.0.mlp.down_proj.scale", "row 5, group 3", "255"}) {
     EXPECT_NE(e.error().message.find(part), std::string::npos) << e.error().message;
   }
+}
+
+// Activations of the down projection, hard ones: sizes over many powers of two, a group of zeros,
+// one below every scale.
+Tensor Awkward() {
+  Tensor x = RandomTensor(11, {3, kColumns});
+  for (size_t i = 0; i < x.data.size(); ++i) {
+    const size_t group = i / 32;
+    const double scale = group % 6 == 4 ? 0 : group % 6 == 5 ? 0x1p-126 : 1;
+    x.data[i] *= scale * std::exp2(static_cast<double>(i % 7) - 3);
+    x.data[i] = RoundTo(x.data[i], DType::kBF16);
+  }
+  return x;
+}
+Contract Named(std::string_view act, std::string_view name) {
+  Contract contract = kExact;
+  contract.act = act;
+  contract.variants[std::string(act)] = name;
+  return contract;
+}
+const Step kThree = {{1, 2, 3}, 0};
+Evaluation Down(const Oracle& oracle, const Tensor& x, const Contract& contract,
+                const Tensor* error = nullptr, const char* tap = "L0.mlp.down") {
+  const std::vector<Input> inputs = {{&x, error}};
+  auto e = oracle.Evaluate(*oracle.FindNode(tap), inputs, {}, kThree, contract);
+  if (!e) {
+    ADD_FAILURE() << e.error().message;
+    std::abort();
+  }
+  return std::move(*e);
+}
+
+TEST(MxActivations, AProductIsThatOfTheVariantsValues) {
+  const Tiny tiny;
+  const auto oracle = tiny.MakeOracle();
+  const Tensor x = Awkward();
+  const Evaluation plain = Down(*oracle, x, kExact);
+  std::set<std::vector<double>> different;
+  int variants = 0;
+  for (const ActVariant& variant : ActVariants()) {
+    if (variant.act.empty()) continue;
+    const auto made = QuantiseAs(x, DType::kBF16, variant);
+    ASSERT_TRUE(made.ok()) << made.error().message;
+    const Evaluation e = Down(*oracle, x, Named(variant.act, variant.name));
+    const Evaluation expected = Down(*oracle, made->values, kExact);
+    EXPECT_EQ(e.value.data, expected.value.data) << variant.name;
+    EXPECT_EQ(e.magnitude.data, expected.magnitude.data) << variant.name;
+    EXPECT_TRUE(e.propagated.data.empty());
+    EXPECT_NE(e.value.data, plain.value.data) << variant.name;
+    different.insert(e.value.data);
+    ++variants;
+  }
+  EXPECT_EQ(variants, 20);
+  // Not all of these activations tell each from each; most they do.
+  EXPECT_GE(different.size(), 12u);
+  Contract unstated = kExact;
+  unstated.act = "amxfp4";
+  EXPECT_EQ(Down(*oracle, x, unstated).value.data,
+            Down(*oracle, x, Named("amxfp4", "mxfp4-rceil-aiter")).value.data);
+}
+
+TEST(MxActivations, EnterProductsOfQuantisedWeightsOnly) {
+  const Tiny tiny;
+  const auto oracle = tiny.MakeOracle();
+  const Tensor x = RandomTensor(3, {3, 128});
+  EXPECT_EQ(Down(*oracle, x, Named("amxfp4", "mxfp4-gguf"), nullptr, "L0.mlp.gate").value.data,
+            Down(*oracle, x, kExact, nullptr, "L0.mlp.gate").value.data);
+}
+
+TEST(MxActivations, ErrorsOfTheInputMoveCodesAndExponents) {
+  const Tiny tiny;
+  const auto oracle = tiny.MakeOracle();
+  const Tensor x = Awkward();
+  int beyond_plain = 0;
+  for (const ActVariant& variant : ActVariants()) {
+    if (variant.act.empty()) continue;
+    const Contract contract = Named(variant.act, variant.name);
+    for (const double relative : {0x1p-20, 0x1p-8, 0x1p-3}) {
+      Tensor error = x, moved = x;
+      for (size_t i = 0; i < x.data.size(); ++i) {
+        error.data[i] = i % 5 == 0 ? 0 : std::fabs(x.data[i]) * relative;
+        moved.data[i] += (Mix(i) & 1u) != 0 ? error.data[i] : -error.data[i];
+        moved.data[i] = RoundTo(moved.data[i], DType::kF32);
+        error.data[i] = std::max(error.data[i], std::fabs(moved.data[i] - x.data[i]));
+      }
+      const Evaluation at = Down(*oracle, x, contract, &error);
+      const Evaluation there = Down(*oracle, moved, contract);
+      const Evaluation plain = Down(*oracle, x, kExact, &error);
+      for (size_t i = 0; i < at.value.data.size(); ++i) {
+        const double off = std::fabs(at.value.data[i] - there.value.data[i]);
+        const double sums = kSumRoundings * (at.magnitude.data[i] + there.magnitude.data[i]);
+        EXPECT_LE(off, at.propagated.data[i] + sums) << variant.name << " " << relative;
+        beyond_plain += off > plain.propagated.data[i] + sums;
+      }
+    }
+  }
+  // Without what codes add, the bound would not hold.
+  EXPECT_GT(beyond_plain, 100);
+}
+
+TEST(MxActivations, AGroupThatIsNotFiniteIsNan) {
+  const Tiny tiny;
+  const auto oracle = tiny.MakeOracle();
+  Tensor x = Awkward();
+  x.data[kColumns + 3] = INFINITY;
+  const Evaluation e = Down(*oracle, x, Named("amxfp8", "mxfp8-rceil-vllm"));
+  for (int64_t n = 0; n < kRows; ++n) {
+    EXPECT_TRUE(std::isfinite(e.value.data[static_cast<size_t>(n)]));
+    EXPECT_TRUE(std::isnan(e.value.data[static_cast<size_t>(kRows + n)]));
+  }
+}
+
+TEST(MxActivations, WhatTheOracleDoesNotHaveIsRefused) {
+  const Tiny tiny;
+  const auto oracle = tiny.MakeOracle();
+  const Tensor x = Awkward();
+  const std::vector<Input> inputs = {{&x, nullptr}};
+  const auto e = oracle->Evaluate(*oracle->FindNode("L0.mlp.down"), inputs, {}, kThree,
+                                  Named("amxfp4", "mxfp4-mine"));
+  ASSERT_FALSE(e.ok());
+  EXPECT_EQ(e.error().kind, ErrorKind::kUnsupported);
+  EXPECT_NE(e.error().message.find("mxfp4-mine"), std::string::npos);
 }
 
 }  // namespace

@@ -156,4 +156,31 @@ std::optional<ActQuantiser> Contract::QuantiserOf(std::string_view act_id) const
   return quantiser;
 }
 
+namespace {
+
+constexpr std::string_view kMxfp4[] = {
+    "mxfp4-rceil-aiter",   "mxfp4-floor-aiter",     "mxfp4-ceil-aiter",       "mxfp4-even-aiter",
+    "mxfp4-floor-torchao", "mxfp4-ceil-torchao",    "mxfp4-even-torchao",     "mxfp4-rceil-torchao",
+    "mxfp4-gguf",          "mxfp4-round-up-triton", "mxfp4-round-down-triton"};
+constexpr std::string_view kMxfp8[] = {
+    "mxfp8-rceil-aiter",   "mxfp8-rceil-vllm",      "mxfp8-floor-no-emax-sglang-kt",
+    "mxfp8-floor-torchao", "mxfp8-ceil-torchao",    "mxfp8-even-torchao",
+    "mxfp8-rceil-torchao", "mxfp8-round-up-triton", "mxfp8-round-down-triton"};
+
+}  // namespace
+
+std::span<const std::string_view> ActVariantNames(std::string_view act_id) {
+  if (act_id == "amxfp4") return kMxfp4;
+  if (act_id == "amxfp8") return kMxfp8;
+  return {};
+}
+
+std::optional<std::string> Contract::VariantOf(std::string_view act_id) const {
+  const auto stated = variants.find(act_id);
+  if (stated != variants.end()) return stated->second;
+  const auto names = ActVariantNames(act_id);
+  if (names.empty()) return std::nullopt;
+  return std::string(names.front());
+}
+
 }  // namespace assay

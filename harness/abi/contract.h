@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -56,6 +57,10 @@ struct Contract {
   // activations stay floating point, or the id is one whose quantiser is not modelled.
   std::map<std::string, CodeRule, std::less<>> quantisers;
   std::optional<ActQuantiser> QuantiserOf(std::string_view act_id) const;
+  // Of amxfp8 and amxfp4: the library's variant, by name, that makes the codes and their powers of
+  // two. As stated, else AITER's; nullopt for other ids.
+  std::map<std::string, std::string, std::less<>> variants;
+  std::optional<std::string> VariantOf(std::string_view act_id) const;
   // Whether the order and wire below are declared, and sums over ranks are modelled exactly.
   bool reduce_exact = false;
   std::string reduce_order = "sequential";
@@ -68,6 +73,10 @@ struct Contract {
   static Contract Exact();
   bool is_exact() const;
 };
+
+// The variants that an act id may name, the one that holds where none is stated first; empty:
+// another id. contract.md lists them.
+std::span<const std::string_view> ActVariantNames(std::string_view act_id);
 
 Result<Contract> ParseContract(std::string_view json);
 std::string PrintContract(const Contract& contract);  // canonical JSON

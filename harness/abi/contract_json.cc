@@ -47,7 +47,7 @@ const Names kWires = {"F64", "F32", "F16", "BF16", "I8"};
 const Names kActs = {"a16",     "a32",    "a8row",  "a8static", "a8g32", "a8g128", "af8row",
                      "af8g128", "amxfp8", "amxfp4", "anvfp4",   "q8_0",  "q8_1",   "q8_k"};
 const Names kOrders = {"sequential", "ring", "tree"};
-const Names kModelledActs = {"a8g32", "a8g128", "a8row"};
+const Names kModelledActs = {"a8g32", "a8g128", "a8row", "amxfp8", "amxfp4"};
 constexpr std::pair<const char*, CodeRule> kCodeRules[] = {
     {"x/s", CodeRule::kDivide},
     {"x*(1/s)", CodeRule::kTimesReciprocal},
@@ -73,7 +73,20 @@ void ReadRounding(ObjectReader* reader, std::map<std::string, DType, std::less<>
   }
 }
 
-void ReadQuantisers(ObjectReader* reader, std::map<std::string, CodeRule, std::less<>>* out) {
+// A variant of amxfp8 or amxfp4.
+bool ReadVariant(ObjectReader* reader, const std::string& act, const Json& value,
+                 Contract* contract) {
+  Names names;
+  for (const std::string_view name : ActVariantNames(act)) names.emplace_back(name);
+  if (!value.is_string() || !IsOneOf(value.get_ref<const std::string&>(), names)) {
+    reader->Fail("quantisers." + act, "one of " + Join(names), value);
+    return false;
+  }
+  contract->variants[act] = value.get<std::string>();
+  return true;
+}
+
+void ReadQuantisers(ObjectReader* reader, Contract* contract) {
   const Json* table = reader->Find("quantisers");
   if (table == nullptr) return;
   if (!table->is_object()) return reader->Fail("quantisers", "an object of act ids", *table);
@@ -84,10 +97,14 @@ void ReadQuantisers(ObjectReader* reader, std::map<std::string, CodeRule, std::l
       return reader->SetError(fmt::format("contract: quantisers has no act {}; allowed are {}",
                                           Shown(act), Join(kModelledActs)));
     }
+    if (!ActVariantNames(act).empty()) {
+      if (!ReadVariant(reader, act, value, contract)) return;
+      continue;
+    }
     bool known = false;
     for (const auto& [name, rule] : kCodeRules) {
       if (!value.is_string() || value.get_ref<const std::string&>() != name) continue;
-      (*out)[act] = rule;
+      contract->quantisers[act] = rule;
       known = true;
     }
     if (!known) return reader->Fail("quantisers." + act, "one of " + Join(rules), value);
@@ -128,7 +145,7 @@ Result<Contract> ParseContract(std::string_view json) {
   reader.Flag("daz", &contract.daz);
   reader.Flag("ftz", &contract.ftz);
   reader.Text("act", &contract.act, &kActs);
-  ReadQuantisers(&reader, &contract.quantisers);
+  ReadQuantisers(&reader, &contract);
   reader.Text("reduce_order", &contract.reduce_order, &kOrders);
   reader.Type("reduce_wire", &contract.reduce_wire, kWires);
   reader.Text("arithmetic_class", &contract.arithmetic_class);
@@ -163,6 +180,7 @@ std::string PrintContract(const Contract& contract) {
       if (rule == codes) out["quantisers"][act] = name;
     }
   }
+  for (const auto& [act, name] : contract.variants) out["quantisers"][act] = name;
   out["reduce_order"] = contract.reduce_order;
   out["reduce_wire"] = NameOf(contract.reduce_wire);
   out["arithmetic_class"] = contract.arithmetic_class;

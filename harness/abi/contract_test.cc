@@ -242,7 +242,7 @@ TEST(ContractDocument, NamesEveryKey) {
     ++keys;
     EXPECT_NE(text.str().find("`" + word + "`"), std::string::npos) << word;
   }
-  EXPECT_EQ(keys, 21);
+  EXPECT_EQ(keys, 22);
 }
 
 TEST(Quantisers, DefaultsAndWhatIsStated) {
@@ -252,15 +252,33 @@ TEST(Quantisers, DefaultsAndWhatIsStated) {
   EXPECT_EQ(contract->QuantiserOf("a8g32"), (ActQuantiser{32, CodeRule::kDivide}));
   EXPECT_EQ(contract->QuantiserOf("a8g128"), (ActQuantiser{128, CodeRule::kDivide}));
   EXPECT_EQ(contract->QuantiserOf("a16"), std::nullopt);
-  EXPECT_EQ(contract->QuantiserOf("amxfp4"), std::nullopt);  // not modelled
+  EXPECT_EQ(contract->QuantiserOf("amxfp4"), std::nullopt);  // VariantOf
   const auto again = ParseContract(PrintContract(*contract));
   ASSERT_TRUE(again.ok());
   EXPECT_EQ(again->quantisers, contract->quantisers);
 }
 
+TEST(Quantisers, OfMxAreLibrariesVariants) {
+  EXPECT_EQ(Contract().VariantOf("amxfp4"), "mxfp4-rceil-aiter");
+  EXPECT_EQ(Contract().VariantOf("amxfp8"), "mxfp8-rceil-aiter");
+  EXPECT_EQ(Contract().VariantOf("a8row"), std::nullopt);
+  const auto contract =
+      ParseContract(R"j({"quantisers":{"amxfp4":"mxfp4-even-torchao","a8row":"x*(1/s)"}})j");
+  ASSERT_TRUE(contract.ok()) << contract.error().message;
+  EXPECT_EQ(contract->VariantOf("amxfp4"), "mxfp4-even-torchao");
+  EXPECT_EQ(contract->VariantOf("amxfp8"), "mxfp8-rceil-aiter");
+  EXPECT_EQ(contract->QuantiserOf("a8row"), (ActQuantiser{0, CodeRule::kTimesReciprocal}));
+  const auto again = ParseContract(PrintContract(*contract));
+  ASSERT_TRUE(again.ok());
+  EXPECT_EQ(again->variants, contract->variants);
+}
+
 TEST(Quantisers, AreChecked) {
   for (const char* bad :
        {R"j({"quantisers":{"a8row":"x/2"}})j", R"j({"quantisers":{"a16":"x/s"}})j",
+        R"j({"quantisers":{"amxfp4":"mxfp8-rceil-aiter"}})j",
+        R"j({"quantisers":{"amxfp4":"x/s"}})j", R"j({"quantisers":{"a8row":"mxfp4-gguf"}})j",
+        R"j({"quantisers":{"amxfp8":1}})j", R"j({"quantisers":{"anvfp4":"nvfp4-vllm"}})j",
         R"j({"quantisers":["a8row"]})j", R"j({"quantisers":{"a8row":1}})j"}) {
     const auto contract = ParseContract(bad);
     ASSERT_FALSE(contract.ok()) << bad;

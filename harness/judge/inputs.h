@@ -58,6 +58,10 @@ class Inputs {
   const Contract& ContractOf(const reference::Node& node, int rank);
   // The act of a linear op that no quantiser stands for; empty where there is none such.
   std::string Unmodelled(const reference::Node& node, int rank) const;
+  // Whether these activations are a library's variant, which the oracle makes itself.
+  bool ModelsVariant(std::string_view act) const {
+    return request_.contract.VariantOf(act).has_value();
+  }
   ShownActivation ActivationShown(const reference::Node& node, int rank, int step) const;
   Result<Activation> ActivationOf(const reference::Node& node, int rank, int step);
   // Empty if shapes and types are those of this op's activations; else what is wrong.

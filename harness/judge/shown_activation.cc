@@ -52,7 +52,9 @@ const std::string& Inputs::ActOf(const std::string& tap, int rank) const {
 const Contract& Inputs::ContractOf(const Node& node, int rank) {
   if (node.op != Op::kLinear) return request_.contract;
   const std::string& act = ActOf(node.tap, rank);
-  const bool known = act == "a16" || act == "a32" || request_.contract.QuantiserOf(act).has_value();
+  const bool known = act == "a16" || act == "a32" ||
+                     request_.contract.QuantiserOf(act).has_value() ||
+                     request_.contract.VariantOf(act).has_value();
   if (act == request_.contract.act || !known) return request_.contract;
   std::unique_ptr<Contract>& slot = contracts_[act];
   if (slot == nullptr) {
@@ -68,7 +70,8 @@ std::string Inputs::Unmodelled(const Node& node, int rank) const {
       "a8static", "af8row", "af8g128", "amxfp8", "amxfp4", "anvfp4", "q8_0", "q8_1", "q8_k"};
   if (node.op != Op::kLinear) return "";
   const std::string& act = ActOf(node.tap, rank);
-  return kOthers.count(act) > 0 && !request_.contract.QuantiserOf(act) ? act : "";
+  const bool modelled = request_.contract.QuantiserOf(act) || request_.contract.VariantOf(act);
+  return kOthers.count(act) > 0 && !modelled ? act : "";
 }
 
 ShownActivation Inputs::ActivationShown(const Node& node, int rank, int step) const {
@@ -151,6 +154,10 @@ OpJudgement JudgeActivation(Inputs* inputs, std::shared_ptr<const Node> made, co
   auto activation = inputs->ActivationOf(node, rank, step);
   if (!activation.ok()) {
     j.reason = activation.error().message;
+    return j;
+  }
+  if (inputs->ModelsVariant(activation->act)) {
+    j.reason = fmt::format("codes of {} are not judged by themselves", activation->act);
     return j;
   }
   if (!activation->quantiser) {

@@ -127,6 +127,7 @@ std::optional<double> ThreeWay(const reference::Oracle& oracle, const Node& node
   if (inputs.empty() || inputs[0].value == nullptr) return std::nullopt;
   const bool quantised = node.op == Op::kLinear && contract.QuantiserOf(contract.act).has_value();
   if (quantised && inputs[0].codes == nullptr) return std::nullopt;
+  if (node.op == Op::kLinear && contract.VariantOf(contract.act).has_value()) return std::nullopt;
   if (quantised) {  // as if its activations had been what their codes stand for
     const Tensor x = ActivationValues(*inputs[0].codes);
     std::vector<Input> values(inputs.begin(), inputs.end());

@@ -31,7 +31,8 @@ void AddLinear(Builder& b, const Evaluation& e, const Contract& contract, const 
   const bool codes = !inputs.empty() && inputs[0].codes != nullptr;
   const bool quantised = codes || contract.QuantiserOf(contract.act).has_value();
   // The products by the activation's and the weight's scale; a kernel counts its own in `extra`.
-  const int scales = quantised && kernel == nullptr ? 2 : 0;
+  const bool powers = !codes && contract.VariantOf(contract.act).has_value();
+  const int scales = (quantised || powers) && kernel == nullptr ? 2 : 0;
   std::string why = bias ? "bias" : "";
   if (scales > 0) why += fmt::format("{}two products by scales", bias ? ", " : "");
   AddDot(b, e, contract, kernel, scales + (bias ? 1 : 0), why);

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "harness/abi/contract.h"
 #include "harness/checkpoint/safetensors.h"
 #include "reference/methods/method.h"
 
@@ -203,6 +204,19 @@ TEST(Variants, EveryFileHasARowAndEveryRowAFile) {
   EXPECT_EQ(files, rows);
   EXPECT_EQ(files.size(), 32u);
   EXPECT_EQ(FindActVariant("mxfp4-rceil"), nullptr);
+}
+
+// What a contract may name is what there is here.
+TEST(Variants, AreThoseThatAContractMayName) {
+  for (const char* act : {"amxfp4", "amxfp8"}) {
+    std::set<std::string_view> ours;
+    for (const ActVariant& variant : ActVariants()) {
+      if (variant.act == act) ours.insert(variant.name);
+    }
+    const auto theirs = ActVariantNames(act);
+    EXPECT_EQ(ours, (std::set<std::string_view>(theirs.begin(), theirs.end()))) << act;
+    EXPECT_EQ(ours.size(), theirs.size());
+  }
 }
 
 // A name that made no difference would not be worth stating. One pair is one function.
